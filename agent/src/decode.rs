@@ -1,0 +1,9 @@
+//! [2] Record bytes to [`Event`]: stateless, without `unsafe`, and every bad record is a counted error.
+
+mod error;
+mod event;
+mod observation;
+
+pub use error::DecodeError;
+pub use event::{Event, Payload, Stamp, decode};
+pub use observation::{ListenPort, Observation, ProcessSeen};

@@ -1,0 +1,37 @@
+//! stagelens: for any inference server on a Linux GPU node, where each request's time went and why.
+//!
+//! The modules stand in the order in which data flows through them:
+//!
+//! | step | module | turns | into |
+//! |---|---|---|---|
+//! | 0 | [`probe`] | a running host | attached programs |
+//! | 1 | [`source`] | ring buffer, /proc, recording | record bytes |
+//! | 2 | [`decode`] | record bytes | [`decode::Event`] |
+//! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
+//! | 4 | [`request`] | exchanges and steps | requests with their steps |
+//! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
+//! | 6 | `diagnose` | requests over time | findings (not yet) |
+//! | 7 | [`export`] | results | JSON, metrics, HTTP |
+//!
+//! Invariants:
+//! - A module imports only values of modules before it. `cargo xtask tidy` checks it.
+//! - [2] to [5] and [`pipeline`] do no I/O, read no clock, take no lock and know no async: time comes from events.
+//!   So a recording replays to the same bytes the live run gave.
+//! - [`pipeline::Pipeline`] is the only owner of state; exporters read what it hands out.
+//! - Payload bytes are masked in place as they are parsed (`track::mask`): nothing behind [`track`], and no
+//!   recording, ever holds text of a prompt, an answer or a credential.
+//! - `unsafe` only in [`probe`].
+
+#![deny(unsafe_code)]
+
+pub mod cli;
+pub mod config;
+pub mod decode;
+pub mod export;
+pub mod health;
+pub mod pipeline;
+pub mod probe;
+pub mod request;
+pub mod source;
+pub mod stage;
+pub mod track;

@@ -1,0 +1,5 @@
+//! [4] Requests and steps, and which steps belong to which request.
+
+pub mod record;
+
+pub use record::RequestRecord;

@@ -1,0 +1,174 @@
+//! The record of one finished request: what `requests --json`, `/api/v1/requests` and `replay` print.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// A complete answer.
+    Ok,
+    /// Status 4xx.
+    #[serde(rename = "client_4xx")]
+    Client4xx,
+    /// Status 5xx.
+    #[serde(rename = "server_5xx")]
+    Server5xx,
+    /// Status 408 or 504, or the client gave up after a long silence.
+    Timeout,
+    /// The client closed or reset before the end of the answer.
+    ClientDisconnect,
+    /// The server closed (or died) before the end of the answer.
+    Truncated,
+    /// The model's own filter cut the answer.
+    ContentFilter,
+    /// A 2xx answer without any content.
+    EmptyOutput,
+    /// A 200 with an error object in the body.
+    InBandError,
+    /// Not known: bytes were lost, or the agent came in the middle.
+    Unknown,
+}
+
+/// How sure the stages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// The steps of the request are known.
+    Exact,
+    /// The steps are the most likely ones.
+    Estimated,
+    /// Only bounds are known.
+    Bounded,
+}
+
+/// A warning attached to a request: something was guessed or is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flag {
+    /// The connection is older than the agent.
+    MidStream,
+    /// Bytes of this request were not captured where they were needed.
+    Gap,
+    /// Encrypted bytes that could not be tied to their socket.
+    TlsUnlinked,
+    /// Which side is the server was inferred from the bytes.
+    RoleGuessed,
+    /// A negative interval was set to zero.
+    ClockAdjusted,
+}
+
+/// The record of one request. One flat JSON object a line; an absent field is not known, never zero.
+///
+/// Times are `CLOCK_MONOTONIC` nanoseconds, durations seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names are the contract of the design's section 7, which explains each")]
+pub struct RequestRecord {
+    /// Wall clock at the first request byte, RFC 3339 with nanoseconds, UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<String>,
+    pub pid: u32,
+    pub comm: String,
+    pub service: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    pub protocol: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Without the query string.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streaming: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_accept_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_first_byte_in_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_last_byte_in_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_read_done_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_first_byte_out_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_first_token_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_last_byte_out_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_acked_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_close_ns: Option<u64>,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Content-bearing events of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub e2e_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpot_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tbt_p50_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tbt_max_s: Option<f64>,
+    /// Stage (`queue_s`, …) to seconds; they add up to `e2e_s`. `forward_s` stands in for `prefill_s` and
+    /// `decode_s` only where those cannot be told apart.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stages: BTreeMap<String, f64>,
+    /// Stage to `[least, most]` seconds, for stages that are not exact.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stage_bounds: BTreeMap<String, [f64; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Confidence>,
+    /// GPU steps assigned to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_size_mean: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_active_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_wait_s: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<Flag>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    pub sampled: bool,
+}

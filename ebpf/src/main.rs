@@ -1,0 +1,3 @@
+//! Kernel side.
+#![no_std]
+#![no_main]

@@ -1,0 +1,174 @@
+//! The attach cookie: what one program needs to know about the function it is attached to.
+//!
+//! One program serves many CUDA functions. The cookie says which row of the agent's table fired and where its
+//! arguments are, so that a new function with a known shape is a new row and no new kernel code.
+//!
+//! Layout, low to high: row (16 bits), stream location (8), bytes location (8), object location (8), class (8),
+//! flags (8).
+
+/// Where a 64-bit argument is found when the function is entered (System V x86-64 / AAPCS64 integer order).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loc {
+    /// The function has no such argument.
+    None,
+    /// The n-th argument, in a register (0..=5).
+    Arg(u8),
+    /// The n-th 8-byte slot on the stack, counted from the return address = 0 (1..=15).
+    Stack(u8),
+    /// Read through the pointer in argument 0, at this byte offset (0..=63).
+    Deref(u8),
+}
+
+impl Loc {
+    const fn encode(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Arg(n) => 0x10 | (n & 0x0f),
+            Self::Stack(n) => 0x20 | (n & 0x0f),
+            Self::Deref(off) => 0x40 | (off & 0x3f),
+        }
+    }
+
+    const fn decode(b: u8) -> Self {
+        match b {
+            0x10..=0x1f => Self::Arg(b & 0x0f),
+            0x20..=0x2f => Self::Stack(b & 0x0f),
+            0x40..=0x7f => Self::Deref(b & 0x3f),
+            _ => Self::None,
+        }
+    }
+}
+
+/// What a row does, within the program it is attached to.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A kernel launch.
+    Launch = 1,
+    /// A graph launch; `object` is the executable graph.
+    GraphLaunch = 2,
+    /// A copy host to device.
+    CopyH2D = 3,
+    /// A copy device to host.
+    CopyD2H = 4,
+    /// A copy device to device.
+    CopyD2D = 5,
+    /// A copy whose direction the call does not tell.
+    CopyAny = 6,
+    /// Waits for one stream.
+    SyncStream = 7,
+    /// Waits for one event; `object` is the event.
+    SyncEvent = 8,
+    /// Waits for every stream of the context.
+    SyncContext = 9,
+    /// Records an event; `object` is the event.
+    EventRecord = 10,
+    /// Makes a stream wait for an event; `object` is the event.
+    WaitEvent = 11,
+    /// Allocates device memory; `object` is the pointer to where the address is returned.
+    Alloc = 12,
+    /// Frees device memory; `object` is the address.
+    Free = 13,
+}
+
+impl Class {
+    const fn from_u8(n: u8) -> Option<Self> {
+        Some(match n {
+            1 => Self::Launch,
+            2 => Self::GraphLaunch,
+            3 => Self::CopyH2D,
+            4 => Self::CopyD2H,
+            5 => Self::CopyD2D,
+            6 => Self::CopyAny,
+            7 => Self::SyncStream,
+            8 => Self::SyncEvent,
+            9 => Self::SyncContext,
+            10 => Self::EventRecord,
+            11 => Self::WaitEvent,
+            12 => Self::Alloc,
+            13 => Self::Free,
+            _ => return None,
+        })
+    }
+}
+
+/// Stream handle 0 means the calling thread's own default stream (`_ptsz` variants), not the legacy one.
+pub const FLAG_PER_THREAD: u8 = 1;
+/// The call returns only when the copy is done: it is a result marker as well (synchronous copies).
+pub const FLAG_BLOCKING: u8 = 2;
+
+/// A decoded cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cookie {
+    /// Index of the row in the agent's table of CUDA functions.
+    pub row: u16,
+    /// Where the stream handle is.
+    pub stream: Loc,
+    /// Where the number of bytes is.
+    pub bytes: Loc,
+    /// Where the event, graph or address is; its meaning is in [`Class`].
+    pub object: Loc,
+    /// What the row does.
+    pub class: Class,
+    /// `FLAG_*`.
+    pub flags: u8,
+}
+
+impl Cookie {
+    /// The number given to the kernel at attach.
+    pub const fn encode(self) -> u64 {
+        self.row as u64
+            | (self.stream.encode() as u64) << 16
+            | (self.bytes.encode() as u64) << 24
+            | (self.object.encode() as u64) << 32
+            | (self.class as u64) << 40
+            | (self.flags as u64) << 48
+    }
+
+    /// The cookie behind a number; `None` if its class is unknown.
+    pub const fn decode(n: u64) -> Option<Self> {
+        let class = match Class::from_u8((n >> 40) as u8) {
+            Some(class) => class,
+            None => return None,
+        };
+        Some(Self {
+            row: n as u16,
+            stream: Loc::decode((n >> 16) as u8),
+            bytes: Loc::decode((n >> 24) as u8),
+            object: Loc::decode((n >> 32) as u8),
+            class,
+            flags: (n >> 48) as u8,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_location_and_class_survives_the_trip() {
+        let locations = [
+            Loc::None,
+            Loc::Arg(0),
+            Loc::Arg(5),
+            Loc::Stack(1),
+            Loc::Stack(15),
+            Loc::Deref(0),
+            Loc::Deref(63),
+        ];
+        for class in (1..=13).filter_map(Class::from_u8) {
+            for stream in locations {
+                let cookie =
+                    Cookie { row: 0xabcd, stream, bytes: Loc::Arg(2), object: Loc::None, class, flags: 3 };
+                assert_eq!(Cookie::decode(cookie.encode()), Some(cookie));
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_class_is_none() {
+        assert_eq!(Cookie::decode(0), None);
+        assert_eq!(Cookie::decode(99 << 40), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! The kernel side's own counters: one slot of the per-CPU array [`crate::names::COUNTERS`] each.
+//!
+//! Every event that is lost, skipped or guessed at in the kernel is counted here, never dropped in silence.
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// A slot of the counter array.
+        #[repr(u32)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Counter {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Counter {
+            /// All counters, in slot order.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// Its name in metrics and in /status: lower case, words joined by `_`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Records handed to the ring buffer.
+    Submitted = "submitted",
+    /// Socket records lost because the ring buffer was full.
+    DropSocket = "drop_socket_ring_full",
+    /// Step records lost because the ring buffer was full; their work stays pending and joins the next step.
+    DropStep = "drop_step_ring_full",
+    /// Memory records lost because the ring buffer was full.
+    DropMemory = "drop_memory_ring_full",
+    /// Process records lost because the ring buffer was full.
+    DropProcess = "drop_process_ring_full",
+    /// Socket payload that could not be read from user memory (size and time are still exact).
+    PayloadUnreadable = "payload_unreadable",
+    /// Socket calls that carry no readable payload by nature (io_uring, sendfile, splice).
+    PayloadNone = "payload_none",
+    /// Vectored calls with more segments than are walked; the rest is a gap of known length.
+    IovecTruncated = "iovec_truncated",
+    /// A map was full and an entry could not be made; the event behind it is incomplete or lost.
+    MapFull = "map_full",
+    /// A return without its entry (attached in the middle of the call, or the entry was evicted).
+    ReturnUnmatched = "return_unmatched",
+    /// A CUDA argument that could not be read from user memory.
+    ArgumentUnreadable = "argument_unreadable",
+    /// A stream that did not fit its process's list: context-wide waits do not cover it.
+    StreamListFull = "stream_list_full",
+    /// A stream that waits on more other streams than are tracked; a step may miss that work until later.
+    DependencyFull = "dependency_full",
+    /// Probe hits of processes that are not watched.
+    Unwatched = "unwatched",
+    /// An attach cookie that does not decode (a bug: the agent and the object disagree).
+    BadCookie = "bad_cookie",
+}
+
+const _: () = {
+    let mut i = 0;
+    while i < Counter::ALL.len() {
+        assert!(Counter::ALL[i] as usize == i);
+        i += 1;
+    }
+};

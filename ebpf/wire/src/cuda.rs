@@ -1,0 +1,83 @@
+//! CUDA records.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Header;
+
+/// Work done on streams, as counted at the driver's entry points.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Work {
+    /// Kernel launches.
+    pub launches: u64,
+    /// Graph launches.
+    pub graphs: u64,
+    /// Copies of any direction.
+    pub copies: u64,
+    /// Bytes host to device.
+    pub h2d_bytes: u64,
+    /// Bytes device to host.
+    pub d2h_bytes: u64,
+    /// Bytes device to device, or of unknown direction.
+    pub other_bytes: u64,
+}
+
+/// A result marker that found work: everything asked of the GPU that this wait proved finished, and that no
+/// earlier marker had claimed. One record per marker; a marker that finds nothing writes none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Step {
+    /// [`crate::Kind::Step`]; `time_ns` is the return of the marker: the result is on the host.
+    pub header: Header,
+    /// The work.
+    pub work: Work,
+    /// Entry of the marker call: the host began to wait here.
+    pub enter_ns: u64,
+    /// First launch, graph launch or copy of this work; 0 when not known.
+    pub first_ns: u64,
+    /// Last launch, graph launch or copy of this work; 0 when not known.
+    pub last_ns: u64,
+    /// Stream waited for (or on which the event was recorded); 0 for a context-wide wait.
+    pub stream: u64,
+    /// Event waited for, 0 for other markers.
+    pub event: u64,
+    /// Executable graph launched last in this work, 0 when none.
+    pub graph: u64,
+    /// Row of the marker in the agent's table.
+    pub row: u16,
+    /// `STEP_*`.
+    pub flags: u16,
+    /// The marker's return code (`CUresult`).
+    pub result: u32,
+}
+
+/// `first_ns` may be too early or too late: more boundaries were in flight than are tracked.
+pub const STEP_FIRST_BOUNDED: u16 = 1;
+/// The work came from more than one stream.
+pub const STEP_MULTI_STREAM: u16 = 2;
+
+/// One call that allocates or frees device memory, at its return.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Memory {
+    /// [`crate::Kind::Memory`]; `time_ns` is the return of the call.
+    pub header: Header,
+    /// Entry of the call.
+    pub enter_ns: u64,
+    /// Bytes asked for; 0 for a free.
+    pub bytes: u64,
+    /// Device address given or freed; 0 when the call failed.
+    pub address: u64,
+    /// Row in the agent's table.
+    pub row: u16,
+    /// [`crate::cookie::Class`] as a number: `Alloc` or `Free`.
+    pub class: u8,
+    /// Keeps the layout free of padding.
+    pub reserved: u8,
+    /// Return code (`CUresult`): 0 is success, 2 is out of memory.
+    pub result: u32,
+}
+
+const _: () = assert!(size_of::<Work>() == 48);
+const _: () = assert!(size_of::<Step>() == 24 + 48 + 48 + 8);
+const _: () = assert!(size_of::<Memory>() == 56);

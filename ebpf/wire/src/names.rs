@@ -1,0 +1,48 @@
+//! Names of maps, programs and load-time constants, so that neither side spells one by hand.
+
+/// Ring buffer of all records.
+pub const EVENTS: &str = "EVENTS";
+/// Per-CPU array of `u64`, slots by [`crate::counter::Counter`].
+pub const COUNTERS: &str = "COUNTERS";
+/// Hash: tgid (`u32`) -> `u32` of `SCOPE_*` bits: which processes are watched. Children inherit in the kernel.
+pub const SCOPE: &str = "SCOPE";
+
+/// Watch the process's sockets.
+pub const SCOPE_SOCKETS: u32 = 1;
+/// Watch the process's CUDA calls.
+pub const SCOPE_CUDA: u32 = 2;
+
+/// Load-time constant (`u32`): tgid of the agent, which is never watched.
+pub const OWN_TGID: &str = "OWN_TGID";
+/// Load-time constant ([`crate::socket::Offsets`]): where the fields of kernel structures are.
+pub const OFFSETS: &str = "OFFSETS";
+
+/// raw tracepoint `sock_recv_length`.
+pub const PROG_SOCK_RECV: &str = "sock_recv";
+/// raw tracepoint `sock_send_length`.
+pub const PROG_SOCK_SEND: &str = "sock_send";
+/// raw tracepoint `inet_sock_set_state`.
+pub const PROG_SOCK_STATE: &str = "sock_state";
+/// raw tracepoint `sched_process_exec`.
+pub const PROG_EXEC: &str = "process_exec";
+/// raw tracepoint `sched_process_fork`.
+pub const PROG_FORK: &str = "process_fork";
+/// raw tracepoint `sched_process_exit`.
+pub const PROG_EXIT: &str = "process_exit";
+
+/// uprobe: launches and graph launches.
+pub const PROG_LAUNCH: &str = "cuda_launch";
+/// uprobe: asynchronous copies.
+pub const PROG_COPY: &str = "cuda_copy";
+/// uprobe: event record.
+pub const PROG_EVENT_RECORD: &str = "cuda_event_record";
+/// uprobe: stream waits for event.
+pub const PROG_WAIT_EVENT: &str = "cuda_wait_event";
+/// uprobe: entry of a result marker (stream, event, context synchronize; blocking copies).
+pub const PROG_SYNC_ENTER: &str = "cuda_sync_enter";
+/// uretprobe: return of a result marker.
+pub const PROG_SYNC_RETURN: &str = "cuda_sync_return";
+/// uprobe: entry of a memory row.
+pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
+/// uretprobe: return of a memory row.
+pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";

@@ -1,0 +1,182 @@
+//! Socket records.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Header;
+
+/// Bytes kept of the beginning of a call that does not fit whole.
+pub const HEAD: usize = 1024;
+/// Bytes kept of the end of a call that does not fit whole.
+pub const TAIL: usize = 512;
+/// A call of up to this many bytes is captured whole.
+pub const WHOLE: usize = HEAD + TAIL;
+
+/// Identity of a connection: the kernel's socket and when it was born. The pointer alone is reused.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct SockId {
+    /// Address of `struct sock`; an opaque number to the agent, never exported.
+    pub sock: u64,
+    /// When the connection was established, or first seen if it is older than the agent.
+    pub birth_ns: u64,
+}
+
+/// The process read from the socket.
+pub const DIR_RECV: u8 = 0;
+/// The process wrote to the socket.
+pub const DIR_SEND: u8 = 1;
+
+/// Not known (the socket is older than the agent).
+pub const ROLE_UNKNOWN: u8 = 0;
+/// Accepted on a listening port: the peer connected to us.
+pub const ROLE_ACCEPTED: u8 = 1;
+/// This side connected.
+pub const ROLE_CONNECTED: u8 = 2;
+
+/// The socket existed before the agent saw it; offsets count from the first sight.
+pub const FLAG_MID_STREAM: u8 = 1;
+/// No payload could be captured; sizes and times are exact.
+pub const FLAG_NO_PAYLOAD: u8 = 2;
+/// The call had more segments than were walked: captured bytes end early.
+pub const FLAG_IOVEC_TRUNCATED: u8 = 4;
+
+/// One read or write call on a socket, at its return. Followed by `head_len` and then `tail_len` bytes.
+///
+/// `result > 0`: that many bytes moved, `offset..offset + result` of this direction; the first `head_len` and
+/// the last `tail_len` of them follow. `result == 0` on receive: the peer ended its side. `result < 0`:
+/// `-errno`; only errors that mean something are recorded (a full socket on send, resets).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Data {
+    /// [`crate::Kind::SocketData`]; `time_ns` is taken as the call ends in the kernel.
+    pub header: Header,
+    /// Which connection.
+    pub id: SockId,
+    /// Bytes of this direction before this call, since birth.
+    pub offset: u64,
+    /// Bytes moved, 0, or `-errno`.
+    pub result: i32,
+    /// Bytes the caller offered or had room for; 0 when not known.
+    pub requested: u32,
+    /// Captured bytes of the beginning.
+    pub head_len: u16,
+    /// Captured bytes of the end.
+    pub tail_len: u16,
+    /// System call number; which family of calls the caller uses.
+    pub syscall: u16,
+    /// [`DIR_RECV`] or [`DIR_SEND`].
+    pub dir: u8,
+    /// `FLAG_*`.
+    pub flags: u8,
+}
+
+/// A socket seen by a watched process for the first time; comes before its first [`Data`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Open {
+    /// [`crate::Kind::SocketOpen`]; `time_ns` is when it was first seen, the birth is in `id`.
+    pub header: Header,
+    /// Which connection.
+    pub id: SockId,
+    /// Local address; IPv4 in the first four bytes. Network byte order.
+    pub local_addr: [u8; 16],
+    /// Peer's address, likewise.
+    pub peer_addr: [u8; 16],
+    /// Network namespace (inode number).
+    pub netns: u32,
+    /// Local port, host byte order.
+    pub local_port: u16,
+    /// Peer's port, host byte order.
+    pub peer_port: u16,
+    /// Address family (2 = IPv4, 10 = IPv6, 1 = unix).
+    pub family: u16,
+    /// `ROLE_*`.
+    pub role: u8,
+    /// `FLAG_MID_STREAM` or 0.
+    pub flags: u8,
+    /// Keeps the size a multiple of eight.
+    pub reserved: u32,
+}
+
+/// TCP states that are reported (numbers of the kernel's `enum`).
+pub mod tcp {
+    /// Fully open.
+    pub const ESTABLISHED: u8 = 1;
+    /// This side closed first.
+    pub const FIN_WAIT1: u8 = 4;
+    /// Gone: closed by both, or reset.
+    pub const CLOSE: u8 = 7;
+    /// The peer closed first.
+    pub const CLOSE_WAIT: u8 = 8;
+    /// Listening.
+    pub const LISTEN: u8 = 10;
+}
+
+/// A watched connection entered FIN_WAIT1, CLOSE_WAIT or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct State {
+    /// [`crate::Kind::SocketState`]; often in interrupt context, where `tgid` and `tid` are 0.
+    pub header: Header,
+    /// Which connection.
+    pub id: SockId,
+    /// State before, see [`tcp`].
+    pub old: u8,
+    /// State now, see [`tcp`].
+    pub new: u8,
+    /// Keeps the size a multiple of eight.
+    pub reserved: [u8; 6],
+}
+
+/// A watched process began to listen on a TCP port.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Listen {
+    /// [`crate::Kind::SocketListen`].
+    pub header: Header,
+    /// Network namespace (inode number).
+    pub netns: u32,
+    /// Port, host byte order.
+    pub port: u16,
+    /// Address family.
+    pub family: u16,
+}
+
+/// Byte offsets of kernel structure fields, resolved by the agent from the running kernel's BTF.
+/// (Rust has no CO-RE field access.) All zero means "not resolved": tuples are then unknown.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Offsets {
+    /// `sock.__sk_common.skc_family` (u16).
+    pub family: u32,
+    /// `sock.__sk_common.skc_state` (u8).
+    pub state: u32,
+    /// `sock.__sk_common.skc_num`: local port, host order (u16).
+    pub local_port: u32,
+    /// `sock.__sk_common.skc_dport`: peer's port, network order (u16).
+    pub peer_port: u32,
+    /// `sock.__sk_common.skc_rcv_saddr` (be32).
+    pub local_v4: u32,
+    /// `sock.__sk_common.skc_daddr` (be32).
+    pub peer_v4: u32,
+    /// `sock.__sk_common.skc_v6_rcv_saddr` (16 bytes).
+    pub local_v6: u32,
+    /// `sock.__sk_common.skc_v6_daddr` (16 bytes).
+    pub peer_v6: u32,
+    /// `sock.__sk_common.skc_net.net` (pointer to `struct net`).
+    pub net: u32,
+    /// `net.ns.inum` (u32).
+    pub netns_inum: u32,
+    /// `task_struct.tgid` (u32), for fork: the tracepoint gives task pointers.
+    pub task_tgid: u32,
+    /// `task_struct.pid` (u32).
+    pub task_pid: u32,
+}
+
+const _: () = assert!(size_of::<Data>() == 64);
+const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
+const _: () = assert!(size_of::<State>() == 48);
+const _: () = assert!(size_of::<Listen>() == 32);
+const _: () = assert!(size_of::<Offsets>() == 48);
