@@ -1,0 +1,158 @@
+//! The values that tracking hands on: one HTTP exchange, and the news about it while it runs.
+
+use wire::{cuda, socket::SockId};
+
+use crate::request::record::{Flag, Outcome};
+
+/// An exchange, numbered in the order in which their first bytes were seen. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExchangeId(pub u64);
+
+/// A service, numbered in the order in which they were first seen. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub u32);
+
+/// A content-bearing event of an answer (a token or several).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentEvent {
+    /// When the write that completed it ended in the kernel.
+    pub time_ns: u64,
+    /// Thread that wrote it.
+    pub tid: u32,
+}
+
+/// News, in the order of events.
+#[derive(Debug)]
+pub enum Tracked {
+    /// The whole request has been read by the server.
+    RequestRead {
+        /// Which exchange.
+        exchange: ExchangeId,
+        /// Service of the process that read it.
+        service: ServiceId,
+        /// Last byte read.
+        time_ns: u64,
+        /// Thread that read it.
+        tid: u32,
+    },
+    /// A content-bearing event was written.
+    Content {
+        /// Which exchange.
+        exchange: ExchangeId,
+        /// When and by whom.
+        event: ContentEvent,
+    },
+    /// The exchange is over.
+    Finished(Box<Exchange>),
+    /// A GPU step of a process that belongs to a service.
+    Step {
+        /// Its service.
+        service: ServiceId,
+        /// The step.
+        step: cuda::Step,
+    },
+    /// A memory call of a process that belongs to a service.
+    Memory {
+        /// Its service.
+        service: ServiceId,
+        /// The call.
+        memory: cuda::Memory,
+    },
+    /// A process of the service ended; its steps stop here.
+    ProcessExit {
+        /// Its service.
+        service: ServiceId,
+        /// The process.
+        pid: u32,
+        /// When.
+        time_ns: u64,
+    },
+    /// Time passes (from the clock observation).
+    Tick {
+        /// Now, monotonic.
+        time_ns: u64,
+    },
+    /// The run ends: whatever is provisional becomes final.
+    End {
+        /// Now, monotonic.
+        time_ns: u64,
+    },
+}
+
+/// One finished exchange: everything that the wire told of it. `None` means not known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exchange {
+    /// Its number.
+    pub id: Option<ExchangeId>,
+    /// Service of the process.
+    pub service: Option<ServiceId>,
+    /// Connection.
+    pub connection: Option<SockId>,
+    /// Process that read the request (or wrote the answer, if the request was not seen).
+    pub pid: u32,
+    /// Thread that read the last byte of the request.
+    pub reader_tid: u32,
+    /// Port it was accepted on.
+    pub local_port: Option<u16>,
+    /// Peer's address and port, as text.
+    pub peer: Option<String>,
+    /// "HTTP/1.1", …
+    pub protocol: String,
+    /// Request method.
+    pub method: Option<String>,
+    /// Path without the query string.
+    pub path: Option<String>,
+    /// API it speaks ("openai.chat", "openai.completions", "http"), from path and body.
+    pub api: Option<String>,
+    /// A probe or admin path: kept apart from requests.
+    pub probe: bool,
+    /// Model, from the answer, else from the request.
+    pub model: Option<String>,
+    /// The answer is a stream (content type, else the request's flag).
+    pub streaming: Option<bool>,
+    /// Status of the final response head.
+    pub status: Option<u16>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// `finish_reason` of the answer.
+    pub finish_reason: Option<String>,
+    /// Connection established (only for the first exchange on it).
+    pub accept_ns: Option<u64>,
+    /// First request byte read.
+    pub first_byte_in_ns: Option<u64>,
+    /// Last request byte read.
+    pub last_byte_in_ns: Option<u64>,
+    /// First byte of the final response head written.
+    pub first_byte_out_ns: Option<u64>,
+    /// First content-bearing event of a streaming answer; `None` for other answers, which have no TTFT.
+    pub first_token_ns: Option<u64>,
+    /// Last response byte written.
+    pub last_byte_out_ns: Option<u64>,
+    /// Connection closed or aborted while the exchange was open.
+    pub close_ns: Option<u64>,
+    /// Request bytes, head included.
+    pub bytes_in: u64,
+    /// Response bytes, head included.
+    pub bytes_out: u64,
+    /// Content-bearing events, at most [`MAX_CONTENT`]; `content_total` has their number.
+    pub content: Vec<ContentEvent>,
+    /// Number of content-bearing events.
+    pub content_total: u64,
+    /// Several choices interleave: gaps between events are not token gaps.
+    pub interleaved: bool,
+    /// Prompt tokens from `usage`.
+    pub input_tokens: Option<u64>,
+    /// Completion tokens from `usage`.
+    pub output_tokens: Option<u64>,
+    /// Time between a write refused or cut short by a full socket and the next successful one, summed.
+    pub blocked_ns: u64,
+    /// Value of `x-request-id`.
+    pub request_id: Option<String>,
+    /// Trace id of a valid `traceparent`.
+    pub trace_id: Option<String>,
+    /// Warnings.
+    pub flags: Vec<Flag>,
+}
+
+/// Content events kept per exchange (16 bytes each); beyond, only their number is.
+pub const MAX_CONTENT: usize = 16_384;
