@@ -38,8 +38,8 @@ pub(crate) static SCRIPT: LazyLock<Result<Script, String>> = LazyLock::new(|| {
 pub(crate) fn apply(func: Func) -> Result<(), Error> {
     match &*SCRIPT {
         Ok(script) => script.rules[func.index()].as_deref().map_or(Ok(()), Rule::apply),
-        // cuInit has refused the script already.
-        Err(_) => Err(Error::INVALID_VALUE),
+        // cuInit says what is wrong with it, and nothing works without cuInit.
+        Err(_) => Ok(()),
     }
 }
 
