@@ -127,6 +127,11 @@ impl Tracker {
         u64::try_from(i128::from(mono_ns) + self.wall_offset_ns?).ok()
     }
 
+    /// Connections in the table, those included that carry no exchanges.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
     fn split<'a>(
         &'a mut self,
         health: &'a mut Health,

@@ -54,6 +54,11 @@ impl Connections {
         Self { max: max.max(1), table: FxHashMap::default() }
     }
 
+    /// Connections in the table.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
     /// A socket was seen for the first time.
     pub(super) fn open(&mut self, open: &socket::Open, cx: &mut Context<'_>) {
         let role = match (open.family, open.role) {
@@ -76,8 +81,12 @@ impl Connections {
         let Some(connection) = self.table.get_mut(&data.id) else { return };
         connection.tgid = at.tgid;
         connection.last_ns = at.time_ns;
-        if matches!(connection.role, Role::Unknown) {
-            connection.learn_role(data, &payload, cx);
+        if matches!(connection.role, Role::Unknown)
+            && let Some(proof) = connection.learn_role(data, &payload, cx)
+        {
+            // What proves a role must stay, so that a recording proves it again.
+            let Payload { head, tail } = payload;
+            return drop_payload(Payload { head: &mut head[proof..], tail }, "client_side", cx);
         }
         match &mut connection.role {
             Role::Server(server) => {
@@ -155,21 +164,27 @@ impl Connections {
 }
 
 impl Connection {
-    /// Who is the server, from the listening ports or from what the bytes begin with.
-    fn learn_role(&mut self, data: &socket::Data, payload: &Payload<'_>, cx: &Context<'_>) {
+    /// Who is the server, from the listening ports or from what the bytes begin with. When this side is the
+    /// client: how many bytes prove it.
+    fn learn_role(&mut self, data: &socket::Data, payload: &Payload<'_>, cx: &Context<'_>) -> Option<usize> {
         let open = self.open.as_ref();
-        let listens = |open: &socket::Open| cx.processes.listens(data.header.tgid, open.netns, open.local_port);
-        if open.is_some_and(listens) {
-            self.role = Role::Server(Box::new(Server::new(origin(data.id, open, false))));
-            return;
-        }
         let head = &*payload.head;
+        let (request, response) = (begins_request(head), begins_response(head));
         let received = data.dir == socket::DIR_RECV;
-        if (begins_request(head) && received) || (!received && answers(data, payload)) {
-            self.role = Role::Server(Box::new(Server::new(origin(data.id, open, true))));
-        } else if begins_request(head) || (begins_response(head) && received) {
-            self.role = Role::Ignored("client_side");
-        }
+        let listens = |open: &socket::Open| cx.processes.listens(data.header.tgid, open.netns, open.local_port);
+        let guessed = if open.is_some_and(listens) {
+            false
+        } else if (received && request.is_some()) || (!received && answers(data, payload)) {
+            true
+        } else {
+            let proof = if received { response } else { request };
+            if proof.is_some() {
+                self.role = Role::Ignored("client_side");
+            }
+            return proof;
+        };
+        self.role = Role::Server(Box::new(Server::new(origin(data.id, open, guessed))));
+        None
     }
 }
 
@@ -180,7 +195,7 @@ fn answers(data: &socket::Data, payload: &Payload<'_>) -> bool {
     let len = u64::try_from(data.result).unwrap_or_default();
     match probe.find(head, len, payload.tail) {
         Some(Found::Message) => true,
-        Some(Found::Chunk(at)) => head.get(at..).is_some_and(Sse::begins),
+        Some(Found::Chunk(begin, end)) => head.get(begin..end).is_some_and(Sse::begins),
         None => false,
     }
 }

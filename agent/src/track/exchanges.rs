@@ -288,9 +288,9 @@ impl Exchanges {
     /// The first exchange gets its answer; one without a request if there is none.
     fn answer(&mut self, at: Stamp, request_lost: bool, cx: &mut Context<'_>) -> &mut Open {
         if self.open.is_empty() {
-            let whole = self.origin.whole;
+            let before_attach = self.first && !self.origin.whole;
             let open = self.begin(at, cx);
-            if whole {
+            if !before_attach {
                 open.flag(Flag::Gap);
             }
         }

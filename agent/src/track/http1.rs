@@ -69,8 +69,8 @@ pub(super) enum Gap {
 pub(super) enum Found {
     /// A message begins.
     Message,
-    /// A chunk begins; its data begins at this byte.
-    Chunk(usize),
+    /// A chunk begins; where its data is, as far as it is in the head.
+    Chunk(usize, usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -265,13 +265,13 @@ impl Direction {
             Side::Request => mask::begins_request(head),
             Side::Response => mask::begins_response(head),
         };
-        if message {
+        if message.is_some() {
             self.state = State::Idle;
             return Some(Found::Message);
         }
-        let data = whole_chunk(head, total, tail)?;
+        let (begin, end) = whole_chunk(head, total, tail)?;
         self.state = State::Size { value: 0, digits: 0 };
-        Some(Found::Chunk(data))
+        Some(Found::Chunk(begin, end))
     }
 }
 
@@ -298,8 +298,8 @@ fn chunk_line(state: State, b: &mut u8) -> Option<State> {
     }
 }
 
-/// Where the data of a chunk begins that fills the call, or ends within it as its size says.
-fn whole_chunk(head: &[u8], total: u64, tail: &[u8]) -> Option<usize> {
+/// Where the data of a chunk is that fills the call, or ends within it as its size says.
+fn whole_chunk(head: &[u8], total: u64, tail: &[u8]) -> Option<(usize, usize)> {
     let digits = head.iter().take_while(|b| b.is_ascii_hexdigit()).count();
     if !(1..=usize::from(MAX_SIZE_DIGITS)).contains(&digits) || head.get(digits..digits + 2)? != b"\r\n" {
         return None;
@@ -307,15 +307,16 @@ fn whole_chunk(head: &[u8], total: u64, tail: &[u8]) -> Option<usize> {
     let size = u64::from_str_radix(std::str::from_utf8(&head[..digits]).ok()?, 16).ok()?;
     let data = digits as u64 + 2;
     if size == 0 {
-        return head.starts_with(LAST_CHUNK).then_some(LAST_CHUNK.len());
+        return head.starts_with(LAST_CHUNK).then_some((digits + 2, digits + 2));
     }
     let end = data + size;
+    let in_head = usize::try_from(end).unwrap_or(usize::MAX).min(head.len());
     // Without the end in sight, the sizes must agree.
-    let line_end = match usize::try_from(end).ok().and_then(|end| head.get(end..end + 2)) {
+    let line_end = match head.get(in_head..in_head + 2) {
         Some(bytes) => bytes == b"\r\n",
         None => total == end + 2 && (tail.is_empty() || tail.ends_with(b"\r\n")),
     };
-    line_end.then_some(digits + 2)
+    line_end.then_some((digits + 2, in_head))
 }
 
 /// The last bytes of a call are the end of a chunked body: how many of them.

@@ -249,21 +249,20 @@ fn value(keep: bool, b: &mut u8) -> Place {
     Place::Value(keep)
 }
 
-/// A call's bytes begin with a request line, as far as they go.
-pub(super) fn begins_request(bytes: &[u8]) -> bool {
-    METHODS.iter().any(|method| {
-        bytes
-            .strip_prefix(*method)
-            .is_some_and(|rest| rest.first() == Some(&b' ') && matches!(rest.get(1), Some(b'/' | b'*' | b'h')))
+/// A call's bytes begin with a request line, as far as they go: so many of them prove it.
+pub(super) fn begins_request(bytes: &[u8]) -> Option<usize> {
+    METHODS.iter().find_map(|method| match bytes.strip_prefix(*method)? {
+        [b' ', b'/' | b'*' | b'h', ..] => Some(method.len() + 2),
+        _ => None,
     })
 }
 
-/// A call's bytes begin with a status line.
-pub(super) fn begins_response(bytes: &[u8]) -> bool {
-    bytes.strip_prefix(b"HTTP/1.").is_some_and(|rest| {
-        matches!(rest, [b'0' | b'1', b' ', status @ ..]
-            if status.len() >= 3 && status[..3].iter().all(u8::is_ascii_digit))
-    })
+/// A call's bytes begin with a status line: so many of them prove it.
+pub(super) fn begins_response(bytes: &[u8]) -> Option<usize> {
+    match bytes.strip_prefix(b"HTTP/1.")? {
+        [b'0' | b'1', b' ', a, b, c, ..] if [a, b, c].iter().all(|d| d.is_ascii_digit()) => Some(12),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -322,12 +321,12 @@ mod tests {
 
     #[test]
     fn a_call_that_begins_with_a_message_is_told() {
-        assert!(begins_request(b"POST /v1 HT"));
-        assert!(begins_request(b"OPTIONS * HTTP/1.1"));
-        assert!(!begins_request(b"POST"));
-        assert!(!begins_request(b"xxxx /"));
-        assert!(begins_response(b"HTTP/1.0 404"));
-        assert!(!begins_response(b"HTTP/1.1 4"));
-        assert!(!begins_response(b"HTTP/1.1 xxx"));
+        assert_eq!(begins_request(b"POST /v1 HT"), Some(6));
+        assert_eq!(begins_request(b"OPTIONS * HTTP/1.1"), Some(9));
+        assert_eq!(begins_request(b"POST"), None);
+        assert_eq!(begins_request(b"xxxx /"), None);
+        assert_eq!(begins_response(b"HTTP/1.0 404"), Some(12));
+        assert_eq!(begins_response(b"HTTP/1.1 4"), None);
+        assert_eq!(begins_response(b"HTTP/1.1 xxx"), None);
     }
 }

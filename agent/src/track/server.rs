@@ -310,10 +310,12 @@ impl Server {
             (None, _) => {}
             (Some(Found::Message), Side::Request) => self.exchanges.leave_request(),
             (Some(Found::Message), Side::Response) => self.exchanges.skip_answered(cx),
-            (Some(Found::Chunk(_)), Side::Request) => {}
-            (Some(Found::Chunk(data)), Side::Response) => {
+            (Some(Found::Chunk(..)), Side::Request) => {}
+            // An end that belongs to nothing.
+            (Some(Found::Chunk(begin, end)), _) if begin == end && self.exchanges.open().is_empty() => {}
+            (Some(Found::Chunk(begin, end)), Side::Response) => {
                 let request_lost = self.requests.is_lost();
-                self.exchanges.response_found(&head[data.min(head.len())..], at, request_lost, cx);
+                self.exchanges.response_found(&head[begin..end], at, request_lost, cx);
             }
         }
     }

@@ -91,10 +91,10 @@ fn lost_framing_is_found_by_what_proves_itself() {
         Direction::new(Side::Response, true).find(head, total, tail)
     };
     assert_eq!(data(b"HTTP/1.1 200 OK\r\n", 17, b""), Some(Found::Message));
-    assert_eq!(data(b"3\r\nabc\r\n", 8, b""), Some(Found::Chunk(3)));
-    assert_eq!(data(b"3\r\nabc\r\n5\r\nab", 13, b""), Some(Found::Chunk(3)));
-    assert_eq!(data(b"0\r\n\r\n", 5, b""), Some(Found::Chunk(5)));
-    assert_eq!(data(b"7d0\r\nab", 2007, b"yz\r\n"), Some(Found::Chunk(5)));
+    assert_eq!(data(b"3\r\nabc\r\n", 8, b""), Some(Found::Chunk(3, 6)));
+    assert_eq!(data(b"3\r\nabc\r\n5\r\nab", 13, b""), Some(Found::Chunk(3, 6)));
+    assert_eq!(data(b"0\r\n\r\n", 5, b""), Some(Found::Chunk(3, 3)));
+    assert_eq!(data(b"7d0\r\nab", 2007, b"yz\r\n"), Some(Found::Chunk(5, 7)));
     // The size does not fit, or nothing of it can be seen.
     assert_eq!(data(b"7d0\r\nab", 2008, b"yz\r\n"), None);
     assert_eq!(data(b"7d0\r\nab", 2007, b"wxyz"), None);
