@@ -1,0 +1,219 @@
+//! Incremental JSON lexer: finds the few facts that matter in a body and masks the rest where it is.
+//!
+//! Bytes go through once, in pieces of any size, and nothing is kept but the nesting and the value of a kept member.
+//! A byte's masked form takes the lexer to the same state as the byte itself, so a masked body gives the same facts.
+//!
+//! After a gap it is not known whether the next byte is inside a string. But in a string every quote is escaped, so
+//! the unescaped characters `"model"` followed by a colon can only be a member: there the lexer knows again where
+//! it is ([`lost`]).
+
+mod facts;
+mod keys;
+mod lost;
+mod nesting;
+mod scalar;
+
+pub(super) use facts::Facts;
+use keys::{Key, KeyMatch};
+use lost::Lost;
+use nesting::{Kind, Level, MAX_DEPTH, Place};
+use scalar::{Digits, Keep, keep_number, keep_text, mask_back};
+
+use super::mask::masked;
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// A value; with true also the end of an empty array.
+    Value(bool),
+    /// A member's name; with true also the end of an empty object.
+    Name(bool),
+    /// Inside a member's name.
+    InName(KeyMatch),
+    /// Behind a backslash inside a member's name.
+    NameEscape(KeyMatch),
+    /// The colon behind a name.
+    Colon,
+    /// Inside a string value.
+    Text(Keep),
+    /// Behind a backslash inside one.
+    TextEscape(Keep),
+    /// In `true`, `false` or `null`, at this byte.
+    Literal(&'static [u8], u8),
+    /// In a number.
+    Number(Digits),
+    /// Behind a value: comma or end.
+    After,
+    /// Behind the document.
+    Done,
+    /// Not JSON, or too deep: masked to the end.
+    Failed,
+    /// After a gap.
+    Lost(Lost),
+}
+
+/// The lexer.
+#[derive(Clone, Debug)]
+pub(super) struct Lexer {
+    state: State,
+    levels: [Level; MAX_DEPTH],
+    depth: usize,
+    /// Name of the member whose value comes.
+    key: Key,
+    kept: Vec<u8>,
+    /// How far outside of the first known object after a gap: the root's members are the outermost.
+    outwards: u32,
+    facts: Facts,
+}
+
+impl Lexer {
+    /// At the beginning of a document.
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Value(false),
+            levels: [Level { kind: Kind::Unknown, place: Place::Other }; MAX_DEPTH],
+            depth: 0,
+            key: Key::Other,
+            kept: Vec::new(),
+            outwards: 0,
+            facts: Facts::default(),
+        }
+    }
+
+    /// What was found so far, over all documents.
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The same, to take the marks of one document from it.
+    pub(super) fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+
+    /// The body is not JSON (or too deep), so that what is absent from the facts is not known to be absent.
+    pub(super) fn failed(&self) -> bool {
+        matches!(self.state, State::Failed)
+    }
+
+    /// A document is complete, and no other has begun.
+    pub(super) fn complete(&self) -> bool {
+        matches!(self.state, State::Done | State::Failed)
+    }
+
+    /// The next byte begins a new document.
+    pub(super) fn restart(&mut self) {
+        self.state = State::Value(false);
+        self.depth = 0;
+        self.outwards = 0;
+        self.key = Key::Other;
+    }
+
+    /// Whatever comes is to be masked until [`Lexer::restart`].
+    pub(super) fn give_up(&mut self) {
+        self.state = State::Failed;
+    }
+
+    /// An unknown number of bytes is missing here.
+    pub(super) fn gap(&mut self) {
+        if !self.failed() {
+            self.depth = 0;
+            self.outwards = 0;
+            self.facts.forget_origin();
+            self.state = State::Lost(Lost::Start);
+        }
+    }
+
+    /// Reads and masks the next bytes.
+    pub(super) fn feed(&mut self, bytes: &mut [u8]) {
+        let (mut at, mut name_start) = (0, 0);
+        while at < bytes.len() {
+            at = match self.state {
+                State::Text(keep) => self.text(keep, bytes, at),
+                State::Failed => {
+                    bytes[at] = masked(bytes[at]);
+                    at + 1
+                }
+                State::InName(name) => self.name(name, bytes, at, name_start),
+                State::Lost(lost) => self.lost(lost, bytes, at, &mut name_start),
+                _ => {
+                    name_start = at + 1;
+                    self.step(bytes, at)
+                }
+            };
+        }
+    }
+
+    /// Bytes outside of strings; where to go on.
+    fn step(&mut self, bytes: &mut [u8], at: usize) -> usize {
+        match self.state {
+            State::NameEscape(name) => {
+                bytes[at] = b'x';
+                self.state = State::InName(name);
+            }
+            State::TextEscape(keep) => self.escaped(keep, &mut bytes[at]),
+            State::Literal(word, done) => self.literal(word, done, &mut bytes[at]),
+            State::Number(digits) => return self.number(digits, bytes, at),
+            _ if matches!(bytes[at], b' ' | b'\t' | b'\r' | b'\n') => {}
+            State::Done => {
+                self.restart();
+                return at;
+            }
+            _ => self.structure(&mut bytes[at]),
+        }
+        at + 1
+    }
+
+    fn structure(&mut self, b: &mut u8) {
+        let kind = self.top().kind;
+        match (self.state, *b) {
+            (State::Name(_), b'"') => self.state = State::InName(KeyMatch::new()),
+            (State::Name(true), b'}') | (State::Value(true), b']') | (State::After, b'}' | b']') => {
+                self.pop(*b);
+            }
+            // After a gap: if it has values without names, then it is an array.
+            (State::Name(false), _) | (State::Colon, b',' | b']') if kind == Kind::Unknown => {
+                self.array_after_all(b);
+            }
+            (State::Value(_), _) => self.value(b),
+            (State::Colon, b':') => {
+                if kind == Kind::Unknown {
+                    self.levels[self.depth - 1].kind = Kind::Object;
+                }
+                self.state = State::Value(false);
+            }
+            (State::After, b',') => self.comma(),
+            _ => self.fail(b),
+        }
+    }
+
+    fn value(&mut self, b: &mut u8) {
+        let place = self.top().place;
+        if place == Place::ContentList {
+            self.facts.mark_content();
+        }
+        match *b {
+            b'"' => {
+                self.kept.clear();
+                self.state = State::Text(keep_text(place, self.key));
+            }
+            b'{' => self.push(Kind::Object),
+            b'[' => self.push(Kind::Array),
+            b't' => self.state = State::Literal(b"true", 1),
+            b'f' => self.state = State::Literal(b"false", 1),
+            b'n' => self.state = State::Literal(b"null", 1),
+            b'-' | b'0'..=b'9' => {
+                let mut digits = Digits { keep: keep_number(place, self.key), value: Some(0), count: 0 };
+                digits.push(b);
+                self.state = State::Number(digits);
+            }
+            _ => self.fail(b),
+        }
+    }
+
+    fn fail(&mut self, b: &mut u8) {
+        *b = masked(*b);
+        self.state = State::Failed;
+    }
+}
+
+#[cfg(test)]
+mod tests;
