@@ -12,6 +12,17 @@ pub const SCOPE_SOCKETS: u32 = 1;
 /// Watch the process's CUDA calls.
 pub const SCOPE_CUDA: u32 = 2;
 
+/// Hash: [`listen_key`] (`u64`) -> `u32` (ignored): listening TCP ports of watched processes. Connections accepted
+/// on them are followed from their birth. The kernel side adds ports it sees begin to listen; the agent adds those
+/// that were listening before, and removes both.
+pub const LISTEN: &str = "LISTEN";
+
+/// Key of [`LISTEN`]: a port (host byte order) in a network namespace (inode number; 0 while
+/// [`crate::socket::Offsets`] are not resolved).
+pub const fn listen_key(netns: u32, port: u16) -> u64 {
+    netns as u64 | (port as u64) << 32
+}
+
 /// Load-time constant (`u32`): tgid of the agent, which is never watched.
 pub const OWN_TGID: &str = "OWN_TGID";
 /// Load-time constant ([`crate::socket::Offsets`]): where the fields of kernel structures are.
@@ -23,6 +34,8 @@ pub const PROG_SOCK_RECV: &str = "sock_recv";
 pub const PROG_SOCK_SEND: &str = "sock_send";
 /// raw tracepoint `inet_sock_set_state`.
 pub const PROG_SOCK_STATE: &str = "sock_state";
+/// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection. Without it entries age.
+pub const PROG_SOCK_DESTROY: &str = "sock_destroy";
 /// raw tracepoint `sched_process_exec`.
 pub const PROG_EXEC: &str = "process_exec";
 /// raw tracepoint `sched_process_fork`.

@@ -104,6 +104,10 @@ pub struct Open {
 pub mod tcp {
     /// Fully open.
     pub const ESTABLISHED: u8 = 1;
+    /// This side asked to connect.
+    pub const SYN_SENT: u8 = 2;
+    /// A peer asked to connect.
+    pub const SYN_RECV: u8 = 3;
     /// This side closed first.
     pub const FIN_WAIT1: u8 = 4;
     /// Gone: closed by both, or reset.
@@ -114,7 +118,7 @@ pub mod tcp {
     pub const LISTEN: u8 = 10;
 }
 
-/// A watched connection entered FIN_WAIT1, CLOSE_WAIT or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
+/// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
