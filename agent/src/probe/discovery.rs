@@ -134,9 +134,12 @@ impl Discovery {
 
     /// Brings everything in line with what is known now.
     fn apply(&mut self, now: Instant) {
-        self.drivers.update(&self.scanner, &mut self.attacher, now);
+        self.drivers.identify(&self.scanner, now);
         let facts = self.scanner.facts(|id| self.drivers.is_driver(id));
         let services = group::services(&facts, &self.wanted, self.output.assigned());
+        // Attached before they are watched: the first step of a process is then whole, or not seen at all.
+        let watched = services.iter().flat_map(|service| service.pids.iter().copied()).collect();
+        self.drivers.attach(&self.scanner, &watched, &mut self.attacher, now);
         if self.output.apply(&facts, &services, &self.scanner) {
             self.publish();
         }
