@@ -127,17 +127,17 @@ impl Cookie {
 
     /// The cookie behind a number; `None` if its class is unknown.
     pub const fn decode(n: u64) -> Option<Self> {
-        let class = match Class::from_u8((n >> 40) as u8) {
-            Some(class) => class,
-            None => return None,
+        let [row_low, row_high, stream, bytes, object, class, flags, _] = n.to_le_bytes();
+        let Some(class) = Class::from_u8(class) else {
+            return None;
         };
         Some(Self {
-            row: n as u16,
-            stream: Loc::decode((n >> 16) as u8),
-            bytes: Loc::decode((n >> 24) as u8),
-            object: Loc::decode((n >> 32) as u8),
+            row: u16::from_le_bytes([row_low, row_high]),
+            stream: Loc::decode(stream),
+            bytes: Loc::decode(bytes),
+            object: Loc::decode(object),
             class,
-            flags: (n >> 48) as u8,
+            flags,
         })
     }
 }

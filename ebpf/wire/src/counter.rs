@@ -38,7 +38,7 @@ counters! {
     DropProcess = "drop_process_ring_full",
     /// Socket payload that could not be read from user memory (size and time are still exact).
     PayloadUnreadable = "payload_unreadable",
-    /// Socket calls that carry no readable payload by nature (io_uring, sendfile, splice).
+    /// Socket calls that carry no readable payload by nature (`io_uring`, sendfile, splice).
     PayloadNone = "payload_none",
     /// Vectored calls with more segments than are walked; the rest is a gap of known length.
     IovecTruncated = "iovec_truncated",

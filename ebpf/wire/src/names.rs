@@ -12,6 +12,17 @@ pub const SCOPE_SOCKETS: u32 = 1;
 /// Watch the process's CUDA calls.
 pub const SCOPE_CUDA: u32 = 2;
 
+/// Hash: [`listen_key`] (`u64`) -> `u32` (ignored): listening TCP ports of watched processes. Connections accepted
+/// on them are followed from their birth. The kernel side adds ports it sees begin to listen; the agent adds those
+/// that were listening before, and removes both.
+pub const LISTEN: &str = "LISTEN";
+
+/// Key of [`LISTEN`]: a port (host byte order) in a network namespace (inode number; 0 while
+/// [`crate::socket::Offsets`] are not resolved).
+pub const fn listen_key(netns: u32, port: u16) -> u64 {
+    netns as u64 | (port as u64) << 32
+}
+
 /// Load-time constant (`u32`): tgid of the agent, which is never watched.
 pub const OWN_TGID: &str = "OWN_TGID";
 /// Load-time constant ([`crate::socket::Offsets`]): where the fields of kernel structures are.

@@ -114,7 +114,7 @@ pub mod tcp {
     pub const LISTEN: u8 = 10;
 }
 
-/// A watched connection entered FIN_WAIT1, CLOSE_WAIT or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
+/// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
