@@ -228,7 +228,8 @@ fn status_has_the_fields_that_others_rely_on() {
     assert!(body["uptime_s"].as_f64().unwrap() >= 0.0);
     assert!(body["services"].is_array() && body["probes"].is_array());
     let health = serde_json::json!(
-        {"seen": 3, "decoded": 2, "failed": {"short": 1}, "ignored": {}, "kernel": {"drop_step_ring_full": 5}}
+        {"seen": 3, "decoded": 2, "failed": {"short": 1}, "ignored": {}, "limits": {}, "requests": {},
+         "kernel": {"drop_step_ring_full": 5}}
     );
     assert_eq!(body["health"], health);
     assert_eq!(body["ring"], serde_json::json!({"size_bytes": 65536, "dropped": 5}));

@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::{Outcome, Scope, failure::Failure, output::Output, setup};
-use crate::probe::{ProbeVerdict, Session, Status};
+use crate::{
+    export::json,
+    probe::{ProbeVerdict, Session, Status, verdict::State},
+};
 
 /// How long attaching and the first look at /proc may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -24,7 +27,7 @@ pub(super) fn check(strict: bool, scope: &Scope) -> Outcome {
     let mut out = Output::new();
     print(&mut out, &status)?;
     out.flush()?;
-    let good = status.ready && (!strict || status.probes.iter().all(|probe| probe.attached));
+    let good = status.ready && status.probes.iter().all(|probe| good_enough(probe.state, strict));
     Ok(ExitCode::from(u8::from(!good)))
 }
 
@@ -49,11 +52,19 @@ fn until_ready(session: &Session, observations: &Receiver<Vec<u8>>) -> Status {
     }
 }
 
+fn good_enough(state: State, strict: bool) -> bool {
+    match state {
+        State::Attached => true,
+        State::Unsupported | State::Skipped => !strict,
+        State::Broken => false,
+    }
+}
+
 fn print(out: &mut Output, status: &Status) -> Result<(), Failure> {
     for probe in &status.probes {
         out.line(line(probe))?;
     }
-    let attached = status.probes.iter().filter(|probe| probe.attached).count();
+    let attached = status.probes.iter().filter(|probe| probe.state == State::Attached).count();
     out.line(format_args!("{attached} of {} probes attached", status.probes.len()))?;
     for missing in &status.missing {
         out.line(format_args!("not ready: {missing}"))?;
@@ -62,11 +73,12 @@ fn print(out: &mut Output, status: &Status) -> Result<(), Failure> {
 }
 
 fn line(probe: &ProbeVerdict) -> String {
-    let state = probe.state.name();
-    let mut line = format!("{state:<12} {:<20} {}", probe.program, probe.target);
-    for more in [&probe.cost_class, &probe.reason].into_iter().flatten() {
-        line.push_str("  ");
-        line.push_str(more);
+    let cost = probe.cost_class.map_or("-".into(), json::name);
+    let (state, places) = (json::name(probe.state), probe.attached);
+    let mut line = format!("{state:<12} {:<20} {cost:<12} {places:>3} {}", probe.program, probe.target);
+    if let Some(reason) = &probe.reason {
+        line.push_str(": ");
+        line.push_str(reason);
     }
     line
 }

@@ -39,7 +39,7 @@ impl Failure {
 
     /// The whole chain on one line; `None` when there is nothing to say.
     pub(super) fn message(&self) -> Option<String> {
-        self.error.as_ref().map(|error| format!("{error:#}"))
+        self.error.as_ref().map(chain)
     }
 
     /// The exit code.
@@ -67,6 +67,21 @@ impl From<HttpError> for Failure {
             HttpError::Serve(_) => Self::failed(error),
         }
     }
+}
+
+/// An error and its sources on one line. Some libraries repeat a source in their own text; it is said once.
+pub(super) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for part in error.chain().map(ToString::to_string) {
+        if text.contains(&part) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&part);
+    }
+    text
 }
 
 #[cfg(test)]

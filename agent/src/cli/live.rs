@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use wire::Kind;
+use zerocopy::FromBytes as _;
 
 use super::recorder::Recorder;
 use crate::{
@@ -46,8 +46,8 @@ pub(super) trait Ring {
 
 /// What attached the probes, and discovers.
 pub(super) trait Host {
-    /// A record that tells discovery where to look.
-    fn hint(&self, record: &[u8]);
+    /// Shows every record to discovery, which may learn from it where to look.
+    fn observe(&self, record: &[u8]);
     /// How it stands.
     fn status(&self) -> probe::Status;
 }
@@ -66,8 +66,8 @@ impl Ring for RingSource {
 }
 
 impl Host for probe::Session {
-    fn hint(&self, record: &[u8]) {
-        Self::hint(self, record);
+    fn observe(&self, record: &[u8]) {
+        Self::observe(self, record);
     }
 
     fn status(&self) -> probe::Status {
@@ -148,12 +148,10 @@ impl<R: Ring, H: Host> Live<R, H> {
         let Self { ring, host, observations, core, .. } = self;
         ring.drain(MAX_DRAIN, &mut |record| {
             take_observations(observations, core);
-            let Some(header) = Head::of(record) else { return core.take(record) };
-            core.lag_ns = core.lag_ns.max(now_ns.saturating_sub(header.time_ns));
+            let made_ns = time_ns(record).unwrap_or(now_ns);
+            core.lag_ns = core.lag_ns.max(now_ns.saturating_sub(made_ns));
             core.take(record);
-            if header.is_hint() {
-                host.hint(record);
-            }
+            host.observe(record);
         })
     }
 
@@ -222,26 +220,9 @@ impl Core {
     }
 }
 
-/// What the loop reads of a record before the pipeline does.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    kind: Option<Kind>,
-    time_ns: u64,
-}
-
-impl Head {
-    /// `None` when there is no header; the pipeline counts such records.
-    fn of(record: &[u8]) -> Option<Self> {
-        use zerocopy::FromBytes as _;
-        let (header, _) = wire::Header::read_from_prefix(record).ok()?;
-        Some(Self { kind: Kind::from_u16(header.kind), time_ns: header.time_ns })
-    }
-
-    /// Whether discovery wants to see it.
-    fn is_hint(self) -> bool {
-        let hints = [Kind::Exec, Kind::Fork, Kind::Exit, Kind::SocketListen, Kind::CudaSeen];
-        self.kind.is_some_and(|kind| hints.contains(&kind))
-    }
+/// When a record was made; `None` when it has no header, which the pipeline counts.
+fn time_ns(record: &[u8]) -> Option<u64> {
+    wire::Header::read_from_prefix(record).ok().map(|(header, _)| header.time_ns)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::failure::chain;
 use crate::{
     export::snapshot::{Recording, RecordingState},
     source::recording::{RecordingError, Writer},
@@ -63,7 +64,7 @@ impl Recorder {
         let full = matches!(error, RecordingError::Full { .. });
         self.state.state = if full { RecordingState::Full } else { RecordingState::Failed };
         self.state.errors += u64::from(!full);
-        let reason = format!("{:#}", anyhow::Error::new(error));
+        let reason = chain(&anyhow::Error::new(error));
         let path = self.state.path.as_deref().unwrap_or(Path::new("")).display();
         tracing::error!(%path, "the recording has stopped, the agent goes on: {reason}");
         self.state.reason = Some(reason);

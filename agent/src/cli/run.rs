@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     Outcome, Scope,
-    failure::Failure,
+    failure::{Failure, chain},
     live::{Core, Live},
     recorder::{Recorder, cannot_create},
     setup,
@@ -133,7 +133,7 @@ fn spawn(
     let start = Observation::Start {
         agent: env!("CARGO_PKG_VERSION").into(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        rows: probe::row_names(),
+        rows: probe::table::row_names(),
     };
     let body = move || {
         let live = Live::new(ring, session, observations, core, poll_interval);
@@ -193,7 +193,7 @@ impl Server {
     async fn finish(self) {
         let _ = self.stop.send(());
         match tokio::time::timeout(GRACE, self.task).await {
-            Ok(Ok(Err(error))) => tracing::error!("{:#}", anyhow::Error::new(error)),
+            Ok(Ok(Err(error))) => tracing::error!("{}", chain(&anyhow::Error::new(error))),
             Err(_) => tracing::warn!("a client was too slow to take its last lines"),
             _ => {}
         }

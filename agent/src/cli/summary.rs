@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    export::json,
     health::Health,
     request::{RequestRecord, record::Outcome},
 };
@@ -63,7 +64,7 @@ impl Summary {
         let total: u64 = self.outcomes.values().sum::<u64>() + self.unknown;
         write!(text, "\n{total} requests")?;
         for (outcome, n) in &self.outcomes {
-            write!(text, ", {n} {}", outcome_name(*outcome))?;
+            write!(text, ", {n} {}", json::name(outcome))?;
         }
         writeln!(text)?;
         if !self.values.is_empty() {
@@ -99,11 +100,6 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
     )]
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
-/// The outcome as the JSON has it.
-pub(super) fn outcome_name(outcome: Outcome) -> String {
-    serde_json::to_value(outcome).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use super::summary::outcome_name;
-use crate::request::{RequestRecord, record::Confidence};
+use crate::{export::json, request::RequestRecord};
 
 /// Lines between two headings on a terminal.
 const HEADING_EVERY: usize = 40;
@@ -64,7 +63,7 @@ fn line(record: &RequestRecord) -> String {
         short(&record.service, 14),
         short(record.model.as_deref().unwrap_or("-"), 14),
         number(record.status),
-        short(&record.outcome.map_or("-".into(), outcome_name), 12),
+        short(&record.outcome.map_or("-".into(), json::name), 12),
         milliseconds(record.e2e_s),
         milliseconds(record.ttft_s),
         milliseconds(record.tbt_p50_s),
@@ -96,14 +95,8 @@ fn other(record: &RequestRecord) -> Option<f64> {
 }
 
 fn remarks(record: &RequestRecord) -> String {
-    let mut words = vec![match record.confidence {
-        Some(Confidence::Exact) => "exact".to_owned(),
-        Some(Confidence::Estimated) => "estimated".to_owned(),
-        Some(Confidence::Bounded) => "bounded".to_owned(),
-        None => "-".to_owned(),
-    }];
-    let flags = record.flags.iter().filter_map(|flag| serde_json::to_value(flag).ok());
-    words.extend(flags.filter_map(|flag| flag.as_str().map(str::to_owned)));
+    let mut words = vec![record.confidence.map_or("-".into(), json::name)];
+    words.extend(record.flags.iter().map(json::name));
     words.join(",")
 }
 
@@ -137,7 +130,7 @@ fn short(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::record::{Flag, Outcome};
+    use crate::request::record::{Confidence, Flag, Outcome};
 
     fn record() -> RequestRecord {
         RequestRecord {
@@ -182,12 +175,12 @@ mod tests {
         };
         text += &table.row(&unsure);
         text += &table.row(&RequestRecord::default());
-        expect_test::expect![[r#"
+        expect_test::expect![[r"
             TIME(UTC)    SERVICE        MODEL           ST OUTCOME       E2E(ms)     TTFT TBT_P50    IN   OUT |   NET_IN  PREPROC    QUEUE  PREFILL   DECODE POSTPROC  NET_OUT    OTHER | STAGES
             03:04:05.678 modelserver    a-model-with-… 200 ok             500.00   100.00    8.00    64    32 |     0.00     1.00    50.00    40.00   400.00     4.00     0.00     5.00 | exact,mid_stream
             03:04:05.678 modelserver    a-model-with-… 200 ok             500.00   100.00    8.00    64    32 |        -        -        -        -  440.00*        -        -        - | bounded
             -                           -                - -                   -        -       -     -     - |        -        -        -        -        -        -        -        - | -
-        "#]].assert_eq(&text);
+        "]].assert_eq(&text);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The one way in which a request record becomes a line, so that live, API and replay give the same bytes.
 
+use serde::Serialize;
+
 use crate::request::RequestRecord;
 
 /// One JSON object and a newline.
@@ -8,6 +10,14 @@ pub fn line(record: &RequestRecord) -> String {
     let mut line = serde_json::to_string(record).expect("a request record is JSON");
     line.push('\n');
     line
+}
+
+/// The name that JSON has for a value of an enum without fields, for labels and tables.
+pub fn name(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]

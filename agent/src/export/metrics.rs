@@ -114,6 +114,10 @@ metrics! {
         "Records that could not be decoded";
     EventsIgnored "stagelens_events_ignored_total" Counter, None, &["reason"],
         "Events that were understood and not used";
+    Limits "stagelens_limits_total" Counter, None, &["table"],
+        "What a full table of the agent forgot or refused";
+    Exchanges "stagelens_exchanges_total" Counter, None, &["kind"],
+        "Exchanges that ended, by how well the steps of the GPU behind them are known; probe is no request";
     EventsDropped "stagelens_events_dropped_total" Counter, None, &["reason"],
         "Records lost in the kernel because the ring buffer was full";
     KernelEvents "stagelens_kernel_events_total" Counter, None, &["counter"],
@@ -126,8 +130,8 @@ metrics! {
         "1 when the programs are attached, the first discovery pass is done and the pipeline runs";
     Services "stagelens_services" Gauge, None, &[],
         "Services that are watched";
-    Probes "stagelens_probes" Gauge, None, &["program", "state"],
-        "Attach points by program and state";
+    Probes "stagelens_probes" Gauge, None, &["program", "state", "cost_class"],
+        "Programs on their targets, by state and by what one hit costs";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
         "Finished requests of which something is missing or guessed; one request can count for several reasons";
     Recording "stagelens_recording_state" Gauge, None, &["state"],

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{metrics::Id, process, prometheus::Metrics};
+use super::{json, metrics::Id, process, prometheus::Metrics};
 use crate::{health::Health, probe};
 
 /// After this long without a snapshot the pipeline is not ready.
@@ -155,6 +155,12 @@ impl Snapshot {
         for (reason, &n) in &health.ignored {
             metrics.set_total(Id::EventsIgnored, &[reason], n);
         }
+        for (table, &n) in &health.limits {
+            metrics.set_total(Id::Limits, &[table], n);
+        }
+        for (kind, &n) in &health.requests {
+            metrics.set_total(Id::Exchanges, &[kind], n);
+        }
         for (counter, &n) in &health.kernel {
             match counter.strip_prefix("drop_") {
                 Some(reason) => metrics.set_total(Id::EventsDropped, &[reason], n),
@@ -166,13 +172,14 @@ impl Snapshot {
     fn write_probes(&self, metrics: &Metrics) {
         metrics.set(Id::RingSize, &[], f64::from(self.probes.ring_bytes));
         metrics.set(Id::Services, &[], self.probes.services.len() as f64);
-        let mut points = BTreeMap::<(&str, &str), u64>::new();
+        let mut probes = BTreeMap::<[String; 3], u64>::new();
         for verdict in &self.probes.probes {
-            *points.entry((&verdict.program, verdict.state.name())).or_default() += 1;
+            let cost = verdict.cost_class.map_or("none".into(), json::name);
+            *probes.entry([verdict.program.clone(), json::name(verdict.state), cost]).or_default() += 1;
         }
         metrics.clear(Id::Probes);
-        for ((program, state), n) in points {
-            metrics.set(Id::Probes, &[program, state], n as f64);
+        for ([program, state, cost], n) in &probes {
+            metrics.set(Id::Probes, &[program, state, cost], *n as f64);
         }
     }
 
@@ -199,6 +206,8 @@ mod tests {
         let mut health = Health { seen: 7, decoded: 5, ..Health::default() };
         health.fail("short");
         health.ignore("probe");
+        health.limit("steps");
+        health.count("exact");
         health.kernel = [("drop_step_ring_full".to_owned(), 3), ("map_full".to_owned(), 4)].into();
         let in_flight = [("svc".to_owned(), 2)].into();
         Snapshot { taken_ns, health, probes, in_flight, lag_ns: 500_000_000, recording: Recording::default() }
@@ -242,6 +251,8 @@ mod tests {
             r#"stagelens_events_failed_total{reason="short"} 1"#,
             r#"stagelens_events_ignored_total{reason="probe"} 1"#,
             r#"stagelens_events_dropped_total{reason="step_ring_full"} 3"#,
+            r#"stagelens_limits_total{table="steps"} 1"#,
+            r#"stagelens_exchanges_total{kind="exact"} 1"#,
             r#"stagelens_kernel_events_total{counter="map_full"} 4"#,
             r#"stagelens_recording_state{state="off"} 1.0"#,
             r#"inference_requests_in_flight{service="svc"} 2.0"#,

@@ -7,7 +7,7 @@ use std::{
     sync::mpsc::{SyncSender, sync_channel},
 };
 
-use wire::{Header, process::Process};
+use wire::{Header, Kind, process::Process};
 use zerocopy::IntoBytes as _;
 
 use super::*;
@@ -51,10 +51,10 @@ impl Ring for Script {
 }
 
 #[derive(Clone, Default)]
-struct Hints(Rc<RefCell<Vec<Vec<u8>>>>);
+struct Seen(Rc<RefCell<Vec<Vec<u8>>>>);
 
-impl Host for Hints {
-    fn hint(&self, record: &[u8]) {
+impl Host for Seen {
+    fn observe(&self, record: &[u8]) {
         self.0.borrow_mut().push(record.to_vec());
     }
 
@@ -93,7 +93,7 @@ fn names(recording: &[u8]) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn records_are_processed_recorded_and_hinted_in_their_order() {
+fn records_are_processed_recorded_and_shown_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");
     let recorder = Recorder::create(path.clone(), u64::MAX).unwrap();
@@ -111,32 +111,15 @@ fn records_are_processed_recorded_and_hinted_in_their_order() {
     let stop = Arc::new(AtomicBool::new(false));
     let ring =
         Script { rounds: rounds.into(), observe: Some((3, to, gone)), given: 0, stop: Arc::clone(&stop) };
-    let hints = Hints::default();
-    let live = Live::new(ring, hints.clone(), observations, core, Duration::from_millis(1));
+    let seen = Seen::default();
+    let live = Live::new(ring, seen.clone(), observations, core, Duration::from_millis(1));
     let core = live.run(&start(), &stop).unwrap();
 
     let (names, clocks) = names(&std::fs::read(path).unwrap());
     assert_eq!(names, ["start", "1", "2", "3", "ProcessGone", "4", "end"]);
     assert!(clocks >= 1);
-    assert_eq!(hints.0.borrow().len(), 4);
+    assert_eq!(seen.0.borrow().len(), 4);
     let snapshot = export.snapshot.get().expect("published");
     assert_eq!(snapshot.recording.records, 7 + clocks as u64);
     assert_eq!(core.recorder.state().records, snapshot.recording.records);
-}
-
-#[test]
-fn only_what_discovery_can_use_is_a_hint() {
-    for (kind, want) in [
-        (Kind::Exec, true),
-        (Kind::Fork, true),
-        (Kind::Exit, true),
-        (Kind::SocketListen, true),
-        (Kind::CudaSeen, true),
-        (Kind::SocketData, false),
-        (Kind::Step, false),
-        (Kind::Observation, false),
-    ] {
-        assert_eq!(Head::of(&process(kind, 1)).unwrap().is_hint(), want, "{kind:?}");
-    }
-    assert!(Head::of(b"short").is_none());
 }

@@ -30,6 +30,8 @@ struct Health {
     decoded: u64,
     failed: BTreeMap<&'static str, u64>,
     ignored: BTreeMap<&'static str, u64>,
+    limits: BTreeMap<&'static str, u64>,
+    requests: BTreeMap<&'static str, u64>,
     kernel: BTreeMap<String, u64>,
 }
 
@@ -51,8 +53,8 @@ struct Requests {
 
 impl From<health::Health> for Health {
     fn from(health: health::Health) -> Self {
-        let health::Health { seen, decoded, failed, ignored, kernel } = health;
-        Self { seen, decoded, failed, ignored, kernel }
+        let health::Health { seen, decoded, failed, ignored, limits, requests, kernel } = health;
+        Self { seen, decoded, failed, ignored, limits, requests, kernel }
     }
 }
 
