@@ -26,7 +26,7 @@ use tokio::{
 use super::{
     Outcome, Scope,
     failure::{Failure, chain},
-    live::{Core, Live},
+    live::{Core, Live, Probes},
     recorder::{Recorder, cannot_create},
     setup,
 };
@@ -136,7 +136,7 @@ fn spawn(
         rows: probe::table::row_names(),
     };
     let body = move || {
-        let live = Live::new(ring, session, observations, core, poll_interval);
+        let live = Live::new(ring, Probes::from(session), observations, core, poll_interval);
         let core = live.run(&start, &stop);
         drop(ended);
         core
