@@ -1,5 +1,7 @@
 //! A real Prometheus scrapes the agent's metrics, and the queries of the design return values.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::{
     collections::BTreeMap,
     net::TcpListener,
