@@ -112,7 +112,8 @@ impl Requests {
 
     fn content(&mut self, id: ExchangeId, event: ContentEvent, health: &mut Health) {
         let known = self.live.get_mut(&id);
-        let Some((live, service)) = known.and_then(|l| self.services.get_mut(&l.service).map(|s| (l, s))) else {
+        let Some((live, service)) = known.and_then(|l| self.services.get_mut(&l.service).map(|s| (l, s)))
+        else {
             health.ignore("content_of_unknown_request");
             return;
         };

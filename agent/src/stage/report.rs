@@ -75,7 +75,8 @@ fn stamps(exchange: &Exchange, assignment: &crate::request::Assignment) -> Optio
 
 fn stages(record: &mut RequestRecord, partition: &Partition) {
     record.e2e_s = Some(seconds(partition.e2e));
-    record.stages = partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
+    record.stages =
+        partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
 }
 
 /// What a stream's content events tell.
