@@ -61,7 +61,7 @@ use self::{
 use super::{
     align::Scratch,
     live::Live,
-    record::Confidence,
+    record::{Confidence, Flag},
     service::{Choice, Process, Service},
     step::StepLog,
 };
@@ -140,7 +140,8 @@ impl Question<'_> {
 
     /// All its content events are known, and they are of one choice.
     fn whole(&self) -> bool {
-        !self.exchange.interleaved && self.exchange.content_total == self.exchange.content.len() as u64
+        let kept = self.exchange.content_total == self.exchange.content.len() as u64;
+        kept && !self.exchange.interleaved && !self.exchange.flags.contains(&Flag::Gap)
     }
 }
 
@@ -223,7 +224,9 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
     // Of an answer with more events than are kept, the last step is only known by the end of the answer.
     let kept = q.exchange.content_total <= q.exchange.content.len() as u64 || q.times.is_empty();
     let last_result = if kept { last_result } else { log.get(log.ended_by(q.end).saturating_sub(1)).end };
-    let first_result = placed.first_event.and_then(|i| steps().nth(i)).map(|s| s.end);
+    // Where the first event was missed, the first one seen says nothing of the prefill.
+    let first_event = placed.first_event.filter(|_| q.exchange.first_token_ns.is_some());
+    let first_result = first_event.and_then(|i| steps().nth(i)).map(|s| s.end);
     let forward =
         Forward { first_launch, first_result, last_result, queue: log.busy_ns(q.read, first_launch) };
     let exact = placed.confidence == Confidence::Exact;

@@ -155,13 +155,8 @@ mod tests {
         Stamps { first_in, last_in, last_out, blocked, forward }
     }
 
-    fn forward(
-        first_launch: u64,
-        first_result: Option<u64>,
-        last_result: u64,
-        queue: u64,
-    ) -> Option<Forward> {
-        Some(Forward { first_launch, first_result, last_result, queue })
+    fn forward(first_launch: u64, first_result: Option<u64>, last_result: u64, queue: u64) -> Forward {
+        Forward { first_launch, first_result, last_result, queue }
     }
 
     #[test]

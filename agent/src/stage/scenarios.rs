@@ -302,6 +302,19 @@ fn gaps_of_interleaved_choices_are_not_token_gaps() {
 }
 
 #[test]
+fn content_that_was_missed() {
+    let mut exchange = stream(1, 100, &[151, 161]);
+    exchange.flags = vec![Flag::Gap];
+    exchange.first_token_ns = None;
+    let mut news = vec![read(1, 100), step(ENGINE, 105, 140), step(ENGINE, 142, 150), step(ENGINE, 152, 160)];
+    news.push(finished(exchange));
+    let record = one(news);
+    assert_eq!((record.confidence, record.steps), (Some(Confidence::Estimated), None));
+    assert!(record.stages.contains_key("forward_s") && !record.stages.contains_key("prefill_s"));
+    assert!(record.stage_bounds.contains_key("forward_s"));
+}
+
+#[test]
 fn memory_calls_within_the_forward() {
     let call = |begin: u64, end: u64| {
         let header = Header {

@@ -128,7 +128,7 @@ fn aligned(
     let mut times = q.times.to_vec();
     let silent_end = q.whole() && q.extra_tokens() == Some(1);
     times.extend(silent_end.then_some(q.end));
-    let coalesced = q.extra_tokens().is_some_and(|x| x > 1);
+    let coalesced = !q.whole() || q.extra_tokens().is_some_and(|x| x > 1);
     let problem = Problem { log, low, times: &times, lags: &service.lags, coalesced };
     let path = align(problem, scratch)?;
     if !service.lags.plausible(path.mean_cost) {
@@ -139,7 +139,7 @@ fn aligned(
     let mut own: Vec<usize> = (known..start).collect();
     let first_event = Some(own.len());
     own.extend(path.own);
-    Some(Placed { confidence: Confidence::Estimated, own, first_event, counted: q.whole() && !coalesced })
+    Some(Placed { confidence: Confidence::Estimated, own, first_event, counted: !coalesced })
 }
 
 /// The first step, where it is known: the request came alone, and began before another came.

@@ -21,7 +21,7 @@ pub(super) fn range(q: Question<'_>, log: &StepLog, low: usize, known_first: Opt
     let result = |i: usize| log.get(i.min(by_last - 1)).end;
     Some(Range {
         first_launch,
-        first_result: (!q.times.is_empty()).then(|| [log.get(low).end, log.get(by_first - 1).end]),
+        first_result: q.exchange.first_token_ns.map(|_| [log.get(low).end, log.get(by_first - 1).end]),
         last_result: [result(low + each), result(by_last - 1)],
         queue: first_launch.map(|t| log.busy_ns(q.read, t)),
     })
