@@ -83,6 +83,11 @@ impl Requests {
         }
     }
 
+    /// Requests in flight, by service; services with none are among them.
+    pub fn in_flight(&self) -> impl Iterator<Item = (ServiceId, usize)> {
+        self.services.iter().map(|(id, service)| (*id, service.live.len()))
+    }
+
     fn read(&mut self, id: ExchangeId, service_id: ServiceId, read: u64, tid: u32, health: &mut Health) {
         if self.live.len() >= LIVE_KEPT {
             health.limit("requests_in_flight");

@@ -108,6 +108,7 @@ fn token_gaps(record: &mut RequestRecord, exchange: &Exchange, first: u64) {
     if gaps.is_empty() {
         return;
     }
+    record.tbt_gaps_s = gaps.iter().map(|&ns| seconds(ns)).collect();
     gaps.sort_unstable();
     record.tbt_p50_s = Some(seconds(gaps[(gaps.len() - 1) / 2]));
     record.tbt_max_s = gaps.last().copied().map(seconds);
