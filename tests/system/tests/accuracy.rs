@@ -10,7 +10,7 @@ use system::rig::{Load, ServerOptions, Shape};
 use system::run::{Finished, Stage};
 
 const SECONDS: f64 = 4.0;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) fn single_1(dir: &Path) -> Result<()> {
     holds(Shape::Single, 1, dir)

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use system::rig::{CudaTruth, Load, Server, ServerOptions, Shape};
 use system::run::Stage;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) fn single(dir: &Path) -> Result<()> {
     counts(Shape::Single, dir)

@@ -8,7 +8,7 @@ use system::agent::Agent;
 use system::rig::{Load, Server, ServerOptions, Shape};
 use system::run::Stage;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) fn driver_loaded_late_single(dir: &Path) -> Result<()> {
     // Longer than the agent needs to see the process without its driver.

@@ -15,7 +15,7 @@ use system::rig::{Load, Running, Server, ServerOptions, Shape};
 use system::run::{SETTLE_LIMIT, Stage};
 use system::{host, wait};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// `kill -9` on the agent: the server does not notice, and the kernel forgets our programs.
 pub(crate) fn agent_killed(dir: &Path) -> Result<()> {
@@ -54,7 +54,7 @@ fn programs_of(pid: u32) -> Result<BTreeSet<u32>> {
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
         // The descriptor may be closed by now.
         let info = fs::read_to_string(entry?.path()).unwrap_or_default();
-        let id = info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
+        let id = info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse::<u32>().ok());
         ids.extend(id);
     }
     Ok(ids)

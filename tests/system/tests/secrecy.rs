@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use system::rig::{Load, ServerOptions, Shape};
 use system::run::Stage;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 const SECRET: &str = "xyzzy-7f3a-plugh";
 
 /// A secret in prompts, headers and a query string is in no recording, log, answer of the API, or metric.
