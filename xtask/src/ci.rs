@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::command::{cargo, run};
-use crate::{demo, out, setup, test, tidy};
+use crate::{demo, docs, out, setup, test, tidy};
 
 /// Everything; stops at the first part that fails.
 pub(crate) fn command() -> Result<()> {
@@ -17,6 +17,7 @@ pub(crate) fn command() -> Result<()> {
         .args(["--", "-D", "warnings"]))?;
     out::progress("ci", "tidy");
     tidy::command()?;
+    docs::command(&docs::Args { check: true })?;
     test::command(&test::Args::default())?;
     out::progress("ci", "accuracy");
     demo::check_accuracy()

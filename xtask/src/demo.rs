@@ -72,18 +72,31 @@ pub(crate) fn command(args: &Args) -> Result<()> {
     match live_obstacle(args, &ready) {
         None => {
             let finished = live(shape, args.concurrency, args.seconds, args.keep, args.save.as_deref())?;
-            view::print(&finished.joined, &finished.report);
+            out::line(view::render(&finished.joined, &finished.report));
             print_json(args, &finished.report)
         }
         Some(reason) => {
             out::line(format_args!("no live run: {reason}; this is a recorded one, replayed"));
             let folder = args.recorded.clone().unwrap_or_else(|| recorded::FOLDER.into());
             let (joined, report) = recorded::show(shape, &workspace::root().join(folder))?;
-            view::print(&joined, &report);
+            out::line(view::render(&joined, &report));
             print_json(args, &report)
         }
     }
 }
+
+/// The view of a short live run, and the lines by which an older one is told to be of this form.
+pub(crate) fn excerpt() -> Result<String> {
+    let ready = setup::ensure();
+    build::release(&ready)?;
+    if let Err(reason) = &ready.live {
+        bail!("the excerpt is of a live run: {reason}");
+    }
+    let finished = live(Shape::Split, 4, 5.0, false, None)?;
+    Ok(view::render(&finished.joined, &finished.report))
+}
+
+pub(crate) use view::headings;
 
 fn live_obstacle(args: &Args, ready: &Ready) -> Option<String> {
     let asked = args.recorded.is_some().then(|| "a recorded one was asked for".to_owned());

@@ -8,6 +8,7 @@ mod ci;
 mod command;
 mod debian;
 mod demo;
+mod docs;
 mod linker;
 mod out;
 mod setup;
@@ -39,6 +40,8 @@ enum Task {
     Test(test::Args),
     /// Check the rules of the source that the compiler does not
     Tidy,
+    /// Put what the demo prints now into the README
+    Docs(docs::Args),
     /// Run all that CI runs: format, lints, tidy, tests, accuracy
     Ci,
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::command(&args),
         Task::Test(args) => test::command(&args),
         Task::Tidy => tidy::command(),
+        Task::Docs(args) => docs::command(&args),
         Task::Ci => ci::command(),
     };
     match result {

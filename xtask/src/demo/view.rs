@@ -1,34 +1,56 @@
-//! The demo's tables.
+//! The demo's tables, as text.
 
-use system::accuracy::{Joined, Pair, Report, STAGES};
+use std::fmt::{Display, Write};
 
-use crate::out;
+use system::accuracy::{self, Joined, Pair, Report, STAGES};
 
 /// Rows of the table of requests.
 const SHOWN: usize = 16;
 
-pub(crate) fn print(joined: &Joined, report: &Report) {
-    requests(&joined.pairs);
-    times(report);
-    stages(report);
-    counts(report);
+/// The whole view.
+pub(crate) fn render(joined: &Joined, report: &Report) -> String {
+    let mut page = Page::default();
+    requests(&mut page, &joined.pairs);
+    times(&mut page, report);
+    stages(&mut page, report);
+    counts(&mut page, report);
+    page.0
 }
 
-fn requests(pairs: &[Pair]) {
+/// The lines that are the same in every view: whoever keeps an old one sees by them whether it still is of this form.
+pub(crate) fn headings() -> Vec<String> {
+    let empty = render(&Joined::default(), &accuracy::compare(&Joined::default()));
+    let is_heading = |line: &&str| {
+        line.starts_with("request ") || line.contains("p50 true") || line.contains("relative p50")
+    };
+    empty.lines().filter(is_heading).map(str::to_owned).collect()
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, text: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{text}");
+    }
+}
+
+fn requests(page: &mut Page, pairs: &[Pair]) {
     let mut pairs: Vec<&Pair> = pairs.iter().collect();
     pairs.sort_by_key(|pair| pair.truth.t_first_read_ns);
     let shown = &pairs[pairs.len().saturating_sub(SHOWN)..];
-    out::line(format_args!(
-        "\nRequests as the agent saw them (last {} of {}), milliseconds",
+    page.line(format_args!(
+        "Requests as the agent saw them (last {} of {}), milliseconds",
         shown.len(),
         pairs.len()
     ));
-    out::line(format_args!(
+    page.line(format_args!(
         "{:<16} {:>5} {:>5} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  confidence",
         "request", "in", "out", "queue", "preproc", "prefill", "decode", "postproc", "other", "e2e", "TTFT"
     ));
     for pair in shown {
-        out::line(request(pair));
+        page.line(request(pair));
     }
 }
 
@@ -63,9 +85,9 @@ fn milliseconds(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.3}", seconds * 1e3))
 }
 
-fn times(report: &Report) {
-    out::line("\nAgent against truth: times, milliseconds (errors in microseconds)");
-    out::line(format_args!(
+fn times(page: &mut Page, report: &Report) {
+    page.line("\nAgent against truth: times, milliseconds (errors in microseconds)");
+    page.line(format_args!(
         "{:<6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
         "", "p50", "p50 true", "p99", "p99 true", "error p50", "error p99"
     ));
@@ -75,25 +97,25 @@ fn times(report: &Report) {
         ("e2e", report.e2e_ms, report.e2e_ms_true, report.e2e_err_us_p50, report.e2e_err_us_p99),
     ];
     for (name, [p50, p99], [true50, true99], error50, error99) in rows {
-        out::line(format_args!(
+        page.line(format_args!(
             "{name:<6} {p50:>10.3} {true50:>10.3} {p99:>10.3} {true99:>10.3} {error50:>10.1} {error99:>10.1}"
         ));
     }
-    out::line(format_args!(
+    page.line(format_args!(
         "An error is the distance to the server's own [before, after]; the width of that, which nobody can see below, \
          is {:.1} us at p50 and {:.1} us at p99.",
         report.noise_floor_us_p50, report.noise_floor_us_p99
     ));
 }
 
-fn stages(report: &Report) {
-    out::line("\nAgent against truth: stages");
-    out::line(format_args!(
+fn stages(page: &mut Page, report: &Report) {
+    page.line("\nAgent against truth: stages");
+    page.line(format_args!(
         "{:<12} {:>14} {:>14} {:>14} {:>8}",
         "", "error p50 ms", "error p99 ms", "relative p50", "absent"
     ));
     for stage in STAGES {
-        out::line(format_args!(
+        page.line(format_args!(
             "{stage:<12} {:>14.3} {:>14.3} {:>13.1}% {:>8}",
             report.stage_err_ms_p50[stage],
             report.stage_err_ms_p99[stage],
@@ -101,16 +123,16 @@ fn stages(report: &Report) {
             report.stage_absent[stage]
         ));
     }
-    out::line(format_args!(
+    page.line(format_args!(
         "The stages of a request add up to its e2e within {:.3} us.",
         report.stage_sum_err_us_max
     ));
 }
 
-fn counts(report: &Report) {
+fn counts(page: &mut Page, report: &Report) {
     let confidence: Vec<String> =
         report.confidence.iter().map(|(name, count)| format!("{count} {name}")).collect();
-    out::line(format_args!(
+    page.line(format_args!(
         "\n{} requests, {} seen, {} missed, {} reported twice; confidence: {}; {} of {} events dropped; agent CPU {:.2} s",
         report.requests_true,
         report.requests_seen,
@@ -121,4 +143,20 @@ fn counts(report: &Report) {
         report.events_seen,
         report.agent_cpu_s
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_view_has_three_tables() {
+        assert_eq!(headings().len(), 3);
+    }
+
+    #[test]
+    fn unknown_is_not_zero() {
+        assert_eq!(milliseconds(None), "-");
+        assert_eq!(milliseconds(Some(0.0)), "0.000");
+    }
 }
