@@ -1,1 +1,71 @@
-//! Placeholder.
+//! A `libcuda.so.1` without a GPU: the CUDA driver's names and C ABI over simulated devices.
+//!
+//! What is real: names, argument order and types, return codes, stream order, events, waits across streams, graph
+//! capture, blocking when the launch queue is full, contention of several processes for one device, first-fit
+//! memory that fragments. What is not: device memory has no contents. A copy takes time and is counted, and its
+//! device range is checked, but no byte moves.
+//!
+//! # Time
+//! Work never runs; it gets a place on a time line. `end = max(now, stream ready, engine busy until) + duration`,
+//! where the engine (one for kernels and graphs, one per copy direction) is a word in shared memory that every
+//! process advances with one compare-and-swap. So a process that dies leaves no lock behind, only the time it had
+//! already taken. Two things follow: the engine is first come first served (no time slices), and work that must wait
+//! for an event keeps its engine for itself from the moment it is submitted.
+//!
+//! Duration of a kernel = `gridDimX` x `FAKECUDA_UNIT_NS`; of a graph = sum of what was captured; of a copy =
+//! `FAKECUDA_COPY_LATENCY_NS` + bytes / bandwidth.
+//!
+//! # Environment (read at first use)
+//! | Variable | Meaning | Default |
+//! |---|---|---|
+//! | `FAKECUDA_SHM` | file of the simulated devices, made when missing | `/dev/shm/fakecuda-<uid>` |
+//! | `FAKECUDA_DEVICES` | devices this process sees, 1 to 8 | 1 |
+//! | `FAKECUDA_MEM_BYTES` | memory per device; the first process that opens the file decides | 16 GiB |
+//! | `FAKECUDA_UNIT_NS` | duration of a kernel per unit of `gridDimX` | 1000 |
+//! | `FAKECUDA_COPY_LATENCY_NS` | fixed part of every copy | 4000 |
+//! | `FAKECUDA_COPY_BYTES_PER_US` | bandwidth between host and device | 12000 |
+//! | `FAKECUDA_TRUTH` | file for the counters, written when the process exits; `%p` becomes the pid | none |
+//! | `FAKECUDA_FAIL` | `function:after=N[:times=M][:code=C],…`: calls after the first N fail (M of them) | none |
+//! | `FAKECUDA_DELAY_US` | `function=microseconds,…`: the call takes that much longer | none |
+
+#[macro_use]
+mod abi;
+mod allocator;
+mod clock;
+mod config;
+mod context;
+mod copy;
+mod device;
+mod error;
+mod event;
+mod functions;
+mod graph;
+mod handles;
+mod init;
+mod launch;
+mod memory;
+mod module;
+mod owner;
+mod resolve;
+mod script;
+mod shared;
+mod stream;
+mod timeline;
+mod truth;
+
+pub use abi::{CUlaunchConfig, CUresult, Out};
+pub use clock::{now as monotonic_ns, sleep_until};
+pub use context::*;
+pub use copy::*;
+pub use device::*;
+pub use error::*;
+pub use event::*;
+pub use functions::Func;
+pub use graph::*;
+pub use init::*;
+pub use launch::*;
+pub use memory::*;
+pub use module::*;
+pub use resolve::*;
+pub use stream::*;
+pub use truth::fakecuda_dump_truth;

@@ -1,0 +1,81 @@
+//! Kernel launches.
+
+use std::ffi::c_void;
+
+use crate::abi::{CUlaunchConfig, Out};
+use crate::error::Error;
+use crate::module;
+use crate::stream::{self, Default};
+use crate::timeline::Op;
+
+/// Most threads in a block.
+const MAX_BLOCK: u64 = 1024;
+
+fn launch(
+    function: u64,
+    grid: [u32; 3],
+    block: [u32; 3],
+    stream: u64,
+    default: Default,
+) -> Result<(), Error> {
+    let threads = block.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
+    if grid.contains(&0) || threads == 0 || threads > MAX_BLOCK {
+        return Err(Error::INVALID_VALUE);
+    }
+    let stream = stream::resolve(stream, default)?;
+    module::check_function(function)?;
+    stream.submit(Op::Kernel { units: grid[0] }).map(drop)
+}
+
+fn launch_ex(config: Out<'_, CUlaunchConfig>, function: u64, default: Default) -> Result<(), Error> {
+    let c = config.ok_or(Error::INVALID_VALUE)?;
+    launch(function, [c.grid_x, c.grid_y, c.grid_z], [c.block_x, c.block_y, c.block_z], c.stream, default)
+}
+
+export! {
+    /// Launches a kernel.
+    fn cuLaunchKernel(
+        function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        _shared_bytes: u32, stream: u64, _params: *mut *mut c_void, _extra: *mut *mut c_void,
+    ) {
+        launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream, Default::Legacy)
+    }
+
+    /// Launches a kernel.
+    fn cuLaunchKernel_ptsz(
+        function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        _shared_bytes: u32, stream: u64, _params: *mut *mut c_void, _extra: *mut *mut c_void,
+    ) {
+        launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream, Default::PerThread)
+    }
+
+    /// Launches a kernel; the configuration is read only.
+    fn cuLaunchKernelEx(
+        config: Out<'_, CUlaunchConfig>, function: u64, _params: *mut *mut c_void, _extra: *mut *mut c_void,
+    ) {
+        launch_ex(config, function, Default::Legacy)
+    }
+
+    /// Launches a kernel; the configuration is read only.
+    fn cuLaunchKernelEx_ptsz(
+        config: Out<'_, CUlaunchConfig>, function: u64, _params: *mut *mut c_void, _extra: *mut *mut c_void,
+    ) {
+        launch_ex(config, function, Default::PerThread)
+    }
+
+    /// Launches a kernel whose blocks run together.
+    fn cuLaunchCooperativeKernel(
+        function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        _shared_bytes: u32, stream: u64, _params: *mut *mut c_void,
+    ) {
+        launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream, Default::Legacy)
+    }
+
+    /// Launches a kernel whose blocks run together.
+    fn cuLaunchCooperativeKernel_ptsz(
+        function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        _shared_bytes: u32, stream: u64, _params: *mut *mut c_void,
+    ) {
+        launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream, Default::PerThread)
+    }
+}

@@ -1,0 +1,15 @@
+//! The library as its callers see it. Every test runs in a process of its own, since the driver's state is the
+//! process's.
+
+#[cfg(test)]
+mod isolated;
+#[cfg(test)]
+mod library;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod threads;

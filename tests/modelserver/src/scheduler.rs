@@ -1,0 +1,223 @@
+//! Continuous batching: which requests are in the next step.
+//!
+//! First come, first served, up to a number of requests and a number of tokens a step. Steps are planned ahead of
+//! the results of those in flight (a request's next token is scheduled before its last one is known), so a plan
+//! depends on counts only.
+
+use std::collections::VecDeque;
+
+use crate::step::Job;
+
+/// One request's share of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// The request.
+    pub(crate) id: u64,
+    /// Prompt tokens computed in this step; 0 when it decodes.
+    pub(crate) prefill: u32,
+    /// Index of the token that it gets; none before the end of its prompt.
+    pub(crate) token: Option<u32>,
+    /// Whether this is its first step.
+    pub(crate) first: bool,
+    /// Whether this is its last step.
+    pub(crate) last: bool,
+}
+
+/// A step to launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The requests in it; never empty.
+    pub(crate) members: Vec<Member>,
+}
+
+impl Plan {
+    /// Prompt tokens in the step.
+    pub(crate) fn prefill_tokens(&self) -> u32 {
+        self.members.iter().map(|member| member.prefill).sum()
+    }
+
+    /// Whether any request decodes in it.
+    pub(crate) fn decodes(&self) -> bool {
+        self.members.iter().any(|member| member.prefill == 0)
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    job: Job,
+    prefilled: u32,
+    tokens: u32,
+}
+
+impl Running {
+    fn new(job: Job) -> Self {
+        Self { job, prefilled: 0, tokens: 0 }
+    }
+
+    /// Takes at most `budget` tokens of work.
+    fn advance(&mut self, budget: u32) -> Option<Member> {
+        let left = self.job.input_tokens - self.prefilled;
+        let prefill = left.min(budget);
+        let complete = prefill == left;
+        if budget == 0 || self.tokens == self.job.output_tokens {
+            return None;
+        }
+        let first = self.prefilled == 0;
+        self.prefilled += prefill;
+        let token = complete.then_some(self.tokens);
+        self.tokens += u32::from(complete);
+        let last = self.tokens == self.job.output_tokens;
+        Some(Member { id: self.job.id, prefill, token, first, last })
+    }
+}
+
+/// The queue and the running requests.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    waiting: VecDeque<Job>,
+    running: Vec<Running>,
+    max_batch: usize,
+    step_tokens: u32,
+}
+
+impl Scheduler {
+    /// At most `max_batch` requests run; a step computes at most `step_tokens` tokens.
+    pub(crate) fn new(max_batch: usize, step_tokens: u32) -> Self {
+        Self { waiting: VecDeque::new(), running: Vec::new(), max_batch, step_tokens }
+    }
+
+    /// Queues a request (with 1 or more tokens each way).
+    pub(crate) fn submit(&mut self, job: Job) {
+        self.waiting.push_back(job);
+    }
+
+    /// The running request with this number.
+    pub(crate) fn job(&self, id: u64) -> Option<&Job> {
+        self.running.iter().map(|running| &running.job).find(|job| job.id == id)
+    }
+
+    /// Whether no request is queued or running.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Forgets a request: cancelled, or its last result arrived.
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.waiting.retain(|job| job.id != id);
+        self.running.retain(|running| running.job.id != id);
+    }
+
+    /// The next step: one token for each running request, then prompts in order of arrival as far as the budget goes.
+    pub(crate) fn plan(&mut self) -> Option<Plan> {
+        let mut budget = self.step_tokens;
+        let mut members = Vec::new();
+        // Whoever decodes goes first: a long prompt must not stop the others' tokens.
+        for decoding in [true, false] {
+            for running in &mut self.running {
+                if decoding == (running.prefilled == running.job.input_tokens) {
+                    take(running, &mut budget, &mut members);
+                }
+            }
+        }
+        while budget > 0 && self.running.len() < self.max_batch {
+            let Some(job) = self.waiting.pop_front() else { break };
+            let mut running = Running::new(job);
+            take(&mut running, &mut budget, &mut members);
+            self.running.push(running);
+        }
+        (!members.is_empty()).then_some(Plan { members })
+    }
+}
+
+fn take(running: &mut Running, budget: &mut u32, members: &mut Vec<Member>) {
+    if let Some(member) = running.advance(*budget) {
+        *budget -= member.prefill.max(1);
+        members.push(member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: u64, input_tokens: u32, output_tokens: u32) -> Job {
+        Job { id, input_tokens, output_tokens, seed: 0, read_ns: 0 }
+    }
+
+    /// Each step as `id:prefill:token` words, until there is none; last results free their place at once.
+    fn steps(scheduler: &mut Scheduler) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(plan) = scheduler.plan() {
+            all.push(show(&plan));
+            plan.members.iter().filter(|member| member.last).for_each(|member| scheduler.remove(member.id));
+        }
+        all
+    }
+
+    fn show(plan: &Plan) -> String {
+        let word = |member: &Member| {
+            let token = member.token.map_or("-".into(), |token| token.to_string());
+            let (first, last) = (if member.first { "^" } else { "" }, if member.last { "$" } else { "" });
+            format!("{first}{}:{}:{token}{last}", member.id, member.prefill)
+        };
+        plan.members.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn requests_go_through_steps_in_order() {
+        // (max batch, step tokens, jobs as (input, output), steps)
+        type Case = (usize, u32, &'static [(u32, u32)], &'static [&'static str]);
+        let cases: &[Case] = &[
+            (4, 100, &[], &[]),
+            (4, 100, &[(5, 1)], &["^1:5:0$"]),
+            (4, 100, &[(5, 3)], &["^1:5:0", "1:0:1", "1:0:2$"]),
+            (4, 100, &[(5, 2), (7, 2)], &["^1:5:0 ^2:7:0", "1:0:1$ 2:0:1$"]),
+            (1, 100, &[(5, 2), (7, 1)], &["^1:5:0", "1:0:1$", "^2:7:0$"]),
+            (4, 10, &[(25, 2)], &["^1:10:-", "1:10:-", "1:5:0", "1:0:1$"]),
+            (4, 10, &[(8, 2), (8, 1)], &["^1:8:0 ^2:2:-", "1:0:1$ 2:6:0$"]),
+            (4, 10, &[(10, 2), (15, 1)], &["^1:10:0", "1:0:1$ ^2:9:-", "2:6:0$"]),
+        ];
+        for &(max_batch, step_tokens, jobs, expected) in cases {
+            let mut scheduler = Scheduler::new(max_batch, step_tokens);
+            for (id, &(input, output)) in (1..).zip(jobs) {
+                scheduler.submit(job(id, input, output));
+            }
+            assert_eq!(steps(&mut scheduler), expected, "{jobs:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_only_when_the_last_result_is_there() {
+        let mut scheduler = Scheduler::new(1, 100);
+        scheduler.submit(job(1, 4, 1));
+        scheduler.submit(job(2, 4, 1));
+        assert_eq!(scheduler.plan().map(|plan| show(&plan)).as_deref(), Some("^1:4:0$"));
+        assert_eq!(scheduler.plan(), None);
+        scheduler.remove(1);
+        assert_eq!(scheduler.plan().map(|plan| show(&plan)).as_deref(), Some("^2:4:0$"));
+    }
+
+    #[test]
+    fn cancelled_requests_leave_queue_and_batch() {
+        let mut scheduler = Scheduler::new(2, 100);
+        (1..=4).for_each(|id| scheduler.submit(job(id, 4, 9)));
+        scheduler.plan();
+        scheduler.remove(1);
+        scheduler.remove(3);
+        assert_eq!(scheduler.plan().map(|plan| show(&plan)).as_deref(), Some("2:0:1 ^4:4:0"));
+        assert!(scheduler.job(1).is_none() && scheduler.job(4).is_some());
+    }
+
+    #[test]
+    fn a_step_is_prefill_decode_or_both() {
+        let mut scheduler = Scheduler::new(4, 100);
+        scheduler.submit(job(1, 4, 9));
+        let plan = scheduler.plan().unwrap();
+        assert_eq!((plan.prefill_tokens(), plan.decodes()), (4, false));
+        scheduler.submit(job(2, 6, 9));
+        let plan = scheduler.plan().unwrap();
+        assert_eq!((plan.prefill_tokens(), plan.decodes()), (6, true));
+        let plan = scheduler.plan().unwrap();
+        assert_eq!((plan.prefill_tokens(), plan.decodes()), (0, true));
+    }
+}
