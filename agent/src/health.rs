@@ -15,6 +15,11 @@ pub struct Health {
     pub failed: BTreeMap<&'static str, u64>,
     /// Events that were understood and deliberately not used, by reason (a closed set).
     pub ignored: BTreeMap<&'static str, u64>,
+    /// What a full table of the core forgot or refused, by table (a closed set).
+    pub limits: BTreeMap<&'static str, u64>,
+    /// Exchanges that ended, by how their steps are known (`exact`, `estimated`, `bounded`, `without_stages`), and
+    /// `probe` for those that are no requests; `clock_adjusted` counts, besides, those with a negative interval.
+    pub requests: BTreeMap<&'static str, u64>,
     /// The kernel side's counters, totals since load, by name.
     pub kernel: BTreeMap<String, u64>,
 }
@@ -23,6 +28,23 @@ impl Health {
     /// Counts one unused event.
     pub fn ignore(&mut self, reason: &'static str) {
         *self.ignored.entry(reason).or_default() += 1;
+    }
+
+    /// Counts something that a full table forgot or refused.
+    pub fn limit(&mut self, table: &'static str) {
+        self.limit_by(table, 1);
+    }
+
+    /// Counts `n` of them.
+    pub fn limit_by(&mut self, table: &'static str, n: u64) {
+        if n > 0 {
+            *self.limits.entry(table).or_default() += n;
+        }
+    }
+
+    /// Counts one exchange that ended.
+    pub fn count(&mut self, how: &'static str) {
+        *self.requests.entry(how).or_default() += 1;
     }
 
     /// Counts one record that failed to decode.

@@ -1,2 +1,7 @@
-//! Entry point: parse, dispatch, exit code.
-fn main() {}
+//! Entry point of the binary `stagelens`: everything is in [`agent::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    agent::cli::main()
+}

@@ -1,5 +1,19 @@
 //! [4] Requests and steps, and which steps belong to which request.
+//!
+//! [`Requests`] takes the tracker's news in order and hands out what is final ([`Settled`]). The method is told in
+//! [`assign`]. Everything here is bounded, and whatever a bound costs is counted in `Health::limits`.
 
+mod align;
+pub mod assign;
+mod batch;
+mod busy;
+mod lag;
+mod live;
 pub mod record;
+mod requests;
+mod service;
+mod step;
 
+pub use assign::{Assignment, Forward, Range};
 pub use record::RequestRecord;
+pub use requests::{Ended, Requests, Settled};

@@ -144,6 +144,10 @@ pub struct RequestRecord {
     pub tbt_p50_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tbt_max_s: Option<f64>,
+    /// Every gap between content events, for the histogram and percentiles; not part of the JSON. Empty where gaps
+    /// are not token gaps (several choices interleave) or not known.
+    #[serde(skip)]
+    pub tbt_gaps_s: Vec<f64>,
     /// Stage (`queue_s`, …) to seconds; they add up to `e2e_s`. `forward_s` stands in for `prefill_s` and
     /// `decode_s` only where those cannot be told apart.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,0 +1,229 @@
+//! The live loop: the one thread that owns the source, the pipeline and the recording.
+//!
+//! The order of records is the order of the recording, and with it of a replay: a record is processed (and masked),
+//! then written, and only then is the next one looked at. An observation that was sent before a kernel record was
+//! made is taken before it, so that a process is known by the time its bytes come.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+    time::Duration,
+};
+
+use zerocopy::FromBytes as _;
+
+use super::recorder::Recorder;
+use crate::{
+    decode::Observation,
+    export::{Export, process, snapshot::Snapshot},
+    pipeline::{Output, Pipeline},
+    probe,
+    source::ring::RingSource,
+};
+
+/// Time between two clock observations.
+const TICK_NS: u64 = 100_000_000;
+/// A clock observation waits for the ring to be empty, but not longer than this.
+const OVERDUE_NS: u64 = 1_000_000_000;
+/// Clock observations between two flushes of the recording, and two looks at the probes' state.
+const TICKS_PER_SECOND: u64 = 10;
+/// Records taken before the clock and the stop flag are looked at again.
+const MAX_DRAIN: usize = 4096;
+/// Rounds at the end, in which what the kernel still holds is taken.
+const LAST_ROUNDS: usize = 64;
+
+/// Where kernel records come from.
+pub(super) trait Ring {
+    /// Waits until there are records, or for `timeout`.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+    /// Gives at most `max` records to `take`; how many there were.
+    fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize;
+}
+
+/// What attached the probes, and discovers.
+pub(super) trait Host {
+    /// Shows every record to discovery, which may learn from it where to look.
+    fn observe(&self, record: &[u8]);
+    /// How it stands.
+    fn status(&self) -> probe::Status;
+}
+
+impl Ring for RingSource {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        match Self::wait(self, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        Self::drain(self, max, take)
+    }
+}
+
+impl Host for probe::Session {
+    fn observe(&self, record: &[u8]) {
+        Self::observe(self, record);
+    }
+
+    fn status(&self) -> probe::Status {
+        Self::status(self)
+    }
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    monotonic_ns: u64,
+    wall_ns: u64,
+}
+
+impl Now {
+    fn read() -> Self {
+        Self { monotonic_ns: process::monotonic_ns(), wall_ns: process::wall_ns() }
+    }
+}
+
+/// The loop.
+#[derive(Debug)]
+pub(super) struct Live<R, H> {
+    pub(super) ring: R,
+    pub(super) host: H,
+    pub(super) observations: Receiver<Vec<u8>>,
+    pub(super) core: Core,
+    /// Longest wait for a record.
+    pub(super) poll_interval: Duration,
+    /// Clock observations so far.
+    pub(super) ticks: u64,
+    /// When the next one is due.
+    pub(super) next_tick_ns: u64,
+    /// State of the probes when it was last looked at.
+    pub(super) status: probe::Status,
+}
+
+impl<R: Ring, H: Host> Live<R, H> {
+    pub(super) fn new(ring: R, host: H, observations: Receiver<Vec<u8>>, core: Core, poll: Duration) -> Self {
+        let status = host.status();
+        Self { ring, host, observations, core, poll_interval: poll, ticks: 0, next_tick_ns: 0, status }
+    }
+
+    /// Runs until `stop`; what is provisional then becomes final.
+    pub(super) fn run(mut self, start: &Observation, stop: &AtomicBool) -> io::Result<Core> {
+        self.core.observe(start, process::monotonic_ns());
+        while !stop.load(Ordering::Relaxed) {
+            self.ring.wait(self.poll_interval)?;
+            self.round();
+        }
+        // The programs are still attached and may go on filling the ring: take what is there, not what comes.
+        for _ in 0..LAST_ROUNDS {
+            if self.round() {
+                break;
+            }
+        }
+        self.core.observe(&Observation::End, process::monotonic_ns());
+        self.core.recorder.flush();
+        self.publish(process::monotonic_ns());
+        Ok(self.core)
+    }
+
+    /// Takes what is there; whether the ring is empty.
+    fn round(&mut self) -> bool {
+        // Read before draining: every record older than this has been taken when the clock observation is.
+        let now = Now::read();
+        let taken = self.drain(now.monotonic_ns);
+        take_observations(&self.observations, &mut self.core);
+        let empty = taken < MAX_DRAIN;
+        let overdue = now.monotonic_ns >= self.next_tick_ns + OVERDUE_NS;
+        if now.monotonic_ns >= self.next_tick_ns && (empty || overdue) {
+            self.tick(now);
+        }
+        empty
+    }
+
+    fn drain(&mut self, now_ns: u64) -> usize {
+        let Self { ring, host, observations, core, .. } = self;
+        ring.drain(MAX_DRAIN, &mut |record| {
+            take_observations(observations, core);
+            let made_ns = time_ns(record).unwrap_or(now_ns);
+            core.lag_ns = core.lag_ns.max(now_ns.saturating_sub(made_ns));
+            core.take(record);
+            host.observe(record);
+        })
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.core.observe(&Observation::Clock { wall_ns: now.wall_ns }, now.monotonic_ns);
+        self.next_tick_ns = now.monotonic_ns + TICK_NS;
+        self.ticks += 1;
+        let second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
+        if second {
+            self.core.recorder.flush();
+        }
+        if second || !self.status.ready {
+            self.status = self.host.status();
+        }
+        self.publish(now.monotonic_ns);
+    }
+
+    fn publish(&mut self, now_ns: u64) {
+        let core = &mut self.core;
+        core.export.snapshot.publish(Snapshot {
+            taken_ns: now_ns,
+            health: core.pipeline.health().clone(),
+            probes: self.status.clone(),
+            in_flight: core.pipeline.in_flight(),
+            lag_ns: std::mem::take(&mut core.lag_ns),
+            recording: core.recorder.state(),
+        });
+    }
+}
+
+fn take_observations(observations: &Receiver<Vec<u8>>, core: &mut Core) {
+    while let Ok(record) = observations.try_recv() {
+        core.take(&record);
+    }
+}
+
+/// Pipeline, recording and export: what a record goes through, in this order.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) pipeline: Pipeline,
+    pub(super) recorder: Recorder,
+    pub(super) export: Arc<Export>,
+    buffer: Vec<u8>,
+    outputs: Vec<Output>,
+    lag_ns: u64,
+}
+
+impl Core {
+    pub(super) fn new(pipeline: Pipeline, recorder: Recorder, export: Arc<Export>) -> Self {
+        Self { pipeline, recorder, export, buffer: Vec::new(), outputs: Vec::new(), lag_ns: 0 }
+    }
+
+    /// Takes one record through.
+    fn take(&mut self, record: &[u8]) {
+        self.buffer.clear();
+        self.buffer.extend_from_slice(record);
+        self.pipeline.process(&mut self.buffer, &mut self.outputs);
+        self.recorder.write(&self.buffer);
+        for output in self.outputs.drain(..) {
+            self.export.take(&output);
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation, time_ns: u64) {
+        self.take(&observation.to_record(time_ns));
+    }
+}
+
+/// When a record was made; `None` when it has no header, which the pipeline counts.
+fn time_ns(record: &[u8]) -> Option<u64> {
+    wire::Header::read_from_prefix(record).ok().map(|(header, _)| header.time_ns)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! What every command that attaches does first: configuration, settings of the probes, logging.
+
+use std::{io::IsTerminal as _, net::SocketAddr};
+
+use tracing_subscriber::EnvFilter;
+
+use super::{Scope, failure::Failure};
+use crate::{
+    config::{Config, LogLevel, SocketTier},
+    export, probe,
+};
+
+/// The effective configuration: defaults, then the file, then the flags.
+pub(super) fn config(scope: &Scope, listen: Option<SocketAddr>) -> Result<Config, Failure> {
+    let mut config = Config::load(scope.config.as_deref())?;
+    if !scope.pids.is_empty() {
+        config.pids.clone_from(&scope.pids);
+    }
+    if !scope.ports.is_empty() {
+        config.ports.clone_from(&scope.ports);
+    }
+    config.listen = listen.unwrap_or(config.listen);
+    Ok(config)
+}
+
+/// The part of it that the probes need.
+pub(super) fn probes(config: &Config) -> probe::Settings {
+    probe::Settings {
+        pids: config.pids.clone(),
+        ports: config.ports.clone(),
+        scan_interval: config.scan_interval,
+        ring_bytes: config.ring_bytes,
+        socket_tier: match config.socket_tier {
+            SocketTier::Auto => probe::SocketTier::Auto,
+            SocketTier::A => probe::SocketTier::A,
+        },
+    }
+}
+
+/// The part of it that the metrics need.
+pub(super) fn metrics(config: &Config) -> export::prometheus::Settings {
+    export::prometheus::Settings {
+        max_series: config.max_series,
+        extra_buckets: config.extra_buckets.clone(),
+    }
+}
+
+/// Sends the log of this crate, and warnings of others, to standard error.
+pub(super) fn logging(level: LogLevel) {
+    let filter = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "warn,agent=info",
+        LogLevel::Debug => "warn,agent=debug",
+        LogLevel::Trace => "warn,agent=trace",
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+}

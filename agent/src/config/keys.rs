@@ -1,0 +1,200 @@
+//! The one declaration of every config key.
+
+use std::time::Duration;
+
+use toml::Value;
+
+use super::{Config, LogLevel, SocketTier};
+
+/// A config key.
+#[derive(Debug)]
+pub struct Key {
+    /// Name with its section.
+    pub name: &'static str,
+    /// Default, as a TOML literal.
+    pub default: &'static str,
+    /// What it takes, for messages and for the shipped file.
+    pub allowed: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// Sets it; `None` when the value is not allowed.
+    pub(super) read: fn(&mut Config, &Value) -> Option<()>,
+    /// Its value in a configuration.
+    pub(super) show: fn(&Config) -> Value,
+}
+
+/// All keys, in the order of the shipped file: those without a section first.
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "listen",
+        default: r#""127.0.0.1:9414""#,
+        allowed: r#"an address and port, as in "127.0.0.1:9414" or "[::]:9414""#,
+        help: "Address of the HTTP API and of /metrics. It is not authenticated: bind it to loopback or to the pod.",
+        read: |config, value| {
+            config.listen = value.as_str()?.parse().ok()?;
+            Some(())
+        },
+        show: |config| Value::String(config.listen.to_string()),
+    },
+    Key {
+        name: "log.level",
+        default: r#""info""#,
+        allowed: "error, warn, info, debug, trace",
+        help: "How much is logged to standard error. Payload is never logged, at any level.",
+        read: |config, value| {
+            config.log_level = log_level(value.as_str()?)?;
+            Some(())
+        },
+        show: |config| Value::String(format!("{:?}", config.log_level).to_lowercase()),
+    },
+    Key {
+        name: "discovery.scan_interval",
+        default: r#""2s""#,
+        allowed: "a duration from 100ms to 1h",
+        help: "Time between two looks at /proc for processes that use CUDA. Hints from the kernel come sooner.",
+        read: |config, value| {
+            let hour = Duration::from_hours(1);
+            config.scan_interval = duration(value, Duration::from_millis(100), hour)?;
+            Some(())
+        },
+        show: |config| show_duration(config.scan_interval),
+    },
+    Key {
+        name: "discovery.pids",
+        default: "[]",
+        allowed: "a list of process ids",
+        help: "Watch only these processes and what they start. Empty: every process that uses CUDA.",
+        read: |config, value| {
+            config.pids = list(value, |n| u32::try_from(n.as_integer()?).ok().filter(|&pid| pid > 0))?;
+            Some(())
+        },
+        show: |config| config.pids.iter().map(|&pid| Value::Integer(pid.into())).collect::<Vec<_>>().into(),
+    },
+    Key {
+        name: "discovery.ports",
+        default: "[]",
+        allowed: "a list of ports from 1 to 65535",
+        help: "Watch the services that listen on these TCP ports, whether or not they use CUDA. Empty: no such wish.",
+        read: |config, value| {
+            config.ports = list(value, |n| u16::try_from(n.as_integer()?).ok().filter(|&port| port > 0))?;
+            Some(())
+        },
+        show: |config| {
+            config.ports.iter().map(|&port| Value::Integer(port.into())).collect::<Vec<_>>().into()
+        },
+    },
+    Key {
+        name: "ring.size_bytes",
+        default: "16777216",
+        allowed: "a power of two from 65536 to 1073741824",
+        help: "Ring buffer between kernel and agent. When it is full, records are dropped and counted.",
+        read: |config, value| {
+            let bytes = integer(value, 1 << 16, 1 << 30)?;
+            config.ring_bytes = u32::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two())?;
+            Some(())
+        },
+        show: |config| Value::Integer(config.ring_bytes.into()),
+    },
+    Key {
+        name: "ring.poll_interval",
+        default: r#""20ms""#,
+        allowed: "a duration from 1ms to 1s",
+        help: "Longest time a record waits in the ring buffer. It does not change any measured time.",
+        read: |config, value| {
+            config.poll_interval = duration(value, Duration::from_millis(1), Duration::from_secs(1))?;
+            Some(())
+        },
+        show: |config| show_duration(config.poll_interval),
+    },
+    Key {
+        name: "socket.tier",
+        default: r#""auto""#,
+        allowed: "auto, a",
+        help: "How bytes on sockets are seen: the cheapest way this kernel has, or tier A (kernel 6.3) and no other.",
+        read: |config, value| {
+            config.socket_tier = match value.as_str()? {
+                "auto" => SocketTier::Auto,
+                "a" => SocketTier::A,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |config| Value::String(format!("{:?}", config.socket_tier).to_lowercase()),
+    },
+    Key {
+        name: "requests.keep",
+        default: "4096",
+        allowed: "a number from 1 to 1000000",
+        help: "Finished requests that the API keeps, about 1 KiB each. Older ones are gone.",
+        read: |config, value| {
+            config.keep_requests = usize::try_from(integer(value, 1, 1_000_000)?).ok()?;
+            Some(())
+        },
+        show: |config| Value::Integer(i64::try_from(config.keep_requests).unwrap_or(i64::MAX)),
+    },
+    Key {
+        name: "metrics.max_series_per_family",
+        default: "1000",
+        allowed: "a number from 100 to 100000",
+        help: "Label sets per metric family. Beyond it values go to the series `other`, and are counted.",
+        read: |config, value| {
+            config.max_series = usize::try_from(integer(value, 100, 100_000)?).ok()?;
+            Some(())
+        },
+        show: |config| Value::Integer(i64::try_from(config.max_series).unwrap_or(i64::MAX)),
+    },
+    Key {
+        name: "metrics.extra_buckets",
+        default: "[]",
+        allowed: "a list of at most 16 numbers of seconds, each above 0 and at most 3600",
+        help: "Bucket boundaries added to the histograms of request times: put the targets of your SLOs here.",
+        read: |config, value| {
+            let seconds = |n: &Value| n.as_float().or_else(|| n.as_integer().map(|n| n as f64));
+            let allowed = |seconds: &f64| *seconds > 0.0 && *seconds <= 3600.0;
+            let mut buckets = list(value, |n| seconds(n).filter(allowed))?;
+            buckets.sort_by(f64::total_cmp);
+            config.extra_buckets = buckets;
+            (config.extra_buckets.len() <= 16).then_some(())
+        },
+        show: |config| config.extra_buckets.iter().map(|&s| Value::Float(s)).collect::<Vec<_>>().into(),
+    },
+    Key {
+        name: "recording.max_bytes",
+        default: "1073741824",
+        allowed: "a number from 65536 to 1099511627776",
+        help: "Size at which a recording (`--record`) stops. The agent goes on.",
+        read: |config, value| {
+            config.recording_max_bytes = u64::try_from(integer(value, 1 << 16, 1 << 40)?).ok()?;
+            Some(())
+        },
+        show: |config| Value::Integer(i64::try_from(config.recording_max_bytes).unwrap_or(i64::MAX)),
+    },
+];
+
+fn log_level(name: &str) -> Option<LogLevel> {
+    Some(match name {
+        "error" => LogLevel::Error,
+        "warn" => LogLevel::Warn,
+        "info" => LogLevel::Info,
+        "debug" => LogLevel::Debug,
+        "trace" => LogLevel::Trace,
+        _ => return None,
+    })
+}
+
+fn integer(value: &Value, least: i64, most: i64) -> Option<i64> {
+    value.as_integer().filter(|n| (least..=most).contains(n))
+}
+
+fn duration(value: &Value, least: Duration, most: Duration) -> Option<Duration> {
+    let duration = humantime::parse_duration(value.as_str()?).ok()?;
+    (least..=most).contains(&duration).then_some(duration)
+}
+
+fn show_duration(duration: Duration) -> Value {
+    Value::String(humantime::format_duration(duration).to_string())
+}
+
+fn list<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    value.as_array()?.iter().map(item).collect()
+}

@@ -1,0 +1,83 @@
+//! `/api/v1/status`: what the agent watches, and how well.
+
+use std::collections::BTreeMap;
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+
+use super::Context;
+use crate::export::{process, snapshot::Recording};
+use crate::{health, probe};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Status {
+    version: &'static str,
+    ready: bool,
+    /// What is missing before it is ready, as sentences.
+    missing: Vec<String>,
+    uptime_s: f64,
+    services: Vec<probe::ServiceStatus>,
+    probes: Vec<probe::ProbeVerdict>,
+    health: Health,
+    ring: Ring,
+    requests: Requests,
+    recording: Recording,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Health {
+    seen: u64,
+    decoded: u64,
+    failed: BTreeMap<&'static str, u64>,
+    ignored: BTreeMap<&'static str, u64>,
+    limits: BTreeMap<&'static str, u64>,
+    requests: BTreeMap<&'static str, u64>,
+    kernel: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Ring {
+    size_bytes: u32,
+    /// Records lost because it was full.
+    dropped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Requests {
+    /// Number of the newest one: how many there were.
+    last_seq: u64,
+    in_flight: BTreeMap<String, u64>,
+    /// Clients that follow.
+    followers: usize,
+}
+
+impl From<health::Health> for Health {
+    fn from(health: health::Health) -> Self {
+        let health::Health { seen, decoded, failed, ignored, limits, requests, kernel } = health;
+        Self { seen, decoded, failed, ignored, limits, requests, kernel }
+    }
+}
+
+pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
+    let now_ns = process::monotonic_ns();
+    let (shared, store) = (&context.export.snapshot, &context.export.store);
+    let missing = shared.missing(now_ns);
+    let snapshot = shared.get().map(|snapshot| (*snapshot).clone());
+    let (health, probes, in_flight, recording) = match snapshot {
+        Some(now) => (now.health, now.probes, now.in_flight, now.recording),
+        None => Default::default(),
+    };
+    let dropped = health.kernel.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, n)| n).sum();
+    Json(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        ready: missing.is_empty(),
+        missing,
+        uptime_s: shared.uptime_seconds(now_ns),
+        services: probes.services,
+        probes: probes.probes,
+        ring: Ring { size_bytes: probes.ring_bytes, dropped },
+        health: health.into(),
+        requests: Requests { last_seq: store.before_newest(0), in_flight, followers: store.followers() },
+        recording,
+    })
+}

@@ -1,0 +1,34 @@
+//! The one way in which a request record becomes a line, so that live, API and replay give the same bytes.
+
+use serde::Serialize;
+
+use crate::request::RequestRecord;
+
+/// One JSON object and a newline.
+pub fn line(record: &RequestRecord) -> String {
+    // Strings, numbers and maps with string keys: there is nothing in a record that JSON cannot hold.
+    let mut line = serde_json::to_string(record).expect("a request record is JSON");
+    line.push('\n');
+    line
+}
+
+/// The name that JSON has for a value of an enum without fields, for labels and tables.
+pub fn name(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_what_is_known_and_nothing_else() {
+        let record = RequestRecord { pid: 7, ttft_s: Some(0.25), ..RequestRecord::default() };
+        let want = "{\"pid\":7,\"comm\":\"\",\"service\":\"\",\"protocol\":\"\",\"bytes_in\":0,\"bytes_out\":0,\
+                    \"ttft_s\":0.25,\"sampled\":false}\n";
+        assert_eq!(line(&record), want);
+    }
+}

@@ -1,0 +1,244 @@
+//! The one declaration of every metric: registration, the values' code and the tests read these rows.
+
+/// What a metric is, with the buckets of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; its name ends in `_total`.
+    Counter,
+    /// Whole numbers, or seconds.
+    Gauge,
+    /// With these buckets.
+    Histogram(Buckets),
+}
+
+/// A family of bucket boundaries, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buckets {
+    /// Whole requests and their stages: 1 ms to 5 min.
+    Request,
+    /// Time to the first token: the boundaries of the semantic conventions for generative AI.
+    FirstToken,
+    /// Time between tokens, and per token: 1 ms to 5 s.
+    Token,
+    /// Calls of the CUDA driver: factor 2 from 10 µs to 10 s.
+    Driver,
+}
+
+/// Unit of a metric; its name has it before `_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A plain number.
+    None,
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+}
+
+/// One metric.
+#[derive(Debug)]
+pub struct Metric {
+    /// How the code names it.
+    pub id: Id,
+    /// Name as exposed.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its unit.
+    pub unit: Unit,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it means; the exposition adds the full stop.
+    pub help: &'static str,
+}
+
+/// Labels of a model's requests.
+const REQUEST: &[&str] = &["model_name", "model_version", "streaming", "input_range"];
+/// Labels of a model.
+const MODEL: &[&str] = &["model_name", "model_version"];
+
+macro_rules! metrics {
+    ($($id:ident $name:literal $kind:expr, $unit:ident, $labels:expr, $help:literal;)+) => {
+        /// A metric, as the code names it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "the row of the table has the text")]
+        pub enum Id { $($id,)+ }
+
+        /// All metrics, in the order of [`Id`].
+        pub const METRICS: &[Metric] = &[$(Metric {
+            id: Id::$id, name: $name, kind: $kind, unit: Unit::$unit, labels: $labels, help: $help,
+        },)+];
+    };
+}
+
+use Buckets::{Driver, FirstToken, Request, Token};
+use Kind::{Counter, Gauge, Histogram};
+
+metrics! {
+    RequestDuration "inference_request_duration_seconds" Histogram(Request), Seconds, REQUEST,
+        "From the first request byte to the last response byte written, network delivery not included";
+    Ttft "inference_ttft_seconds" Histogram(FirstToken), Seconds, REQUEST,
+        "From the first request byte to the first content-bearing event written, streaming requests only";
+    Tbt "inference_tbt_seconds" Histogram(Token), Seconds, REQUEST,
+        "Gaps between consecutive content-bearing events of a streaming request";
+    Tpot "inference_tpot_seconds" Histogram(Token), Seconds, REQUEST,
+        "Time per output token after the first, streaming requests with a known number of tokens only";
+    StageDuration "inference_stage_duration_seconds" Histogram(Request), Seconds,
+        &["model_name", "model_version", "streaming", "input_range", "stage", "confidence"],
+        "Time of a request in a stage; the stages of a request add up to its duration";
+    Requests "inference_requests_total" Counter, None, MODEL,
+        "Finished requests, whatever their outcome";
+    RequestErrors "inference_request_errors_total" Counter, None, &["model_name", "model_version", "class"],
+        "Finished requests whose outcome is known and not ok, by outcome";
+    InputTokens "inference_input_tokens_total" Counter, None, &["model_name", "model_version", "source"],
+        "Prompt tokens, as far as the answers tell";
+    OutputTokens "inference_output_tokens_total" Counter, None, &["model_name", "model_version", "source"],
+        "Completion tokens, as far as the answers tell";
+    InFlight "inference_requests_in_flight" Gauge, None, &["service"],
+        "Requests that a service has begun to read and not finished to answer";
+    CudaLaunches "cuda_launches_total" Counter, None, &["workload", "kind"],
+        "Kernel and graph launches seen at the CUDA driver, counted when their result is waited for";
+    CudaSyncWait "cuda_sync_wait_seconds" Histogram(Driver), Seconds, &["workload"],
+        "Time a thread waited in the CUDA driver for the result of work";
+    CudaAlloc "cuda_alloc_seconds" Histogram(Driver), Seconds, &["workload"],
+        "Time of a call that allocates device memory";
+    CudaAllocFailures "cuda_alloc_failures_total" Counter, None, &["workload", "class"],
+        "Failed allocations of device memory; class unknown is out of memory for a reason not known, error any other code";
+    CudaCopyBytes "cuda_copy_bytes_total" Counter, Bytes, &["workload", "kind"],
+        "Bytes copied by the CUDA driver, by direction; other is device to device or not told by the call";
+    BuildInfo "stagelens_build_info" Gauge, None, &["version", "abi"],
+        "Always 1; version of the agent and of its records";
+    Events "stagelens_events_total" Counter, None, &["state"],
+        "Records taken from the kernel and from the agent's own observations: seen = decoded + failed";
+    EventsFailed "stagelens_events_failed_total" Counter, None, &["reason"],
+        "Records that could not be decoded";
+    EventsIgnored "stagelens_events_ignored_total" Counter, None, &["reason"],
+        "Events that were understood and not used";
+    Limits "stagelens_limits_total" Counter, None, &["table"],
+        "What a full table of the agent forgot or refused";
+    Exchanges "stagelens_exchanges_total" Counter, None, &["kind"],
+        "Exchanges that ended, by how well the steps of the GPU behind them are known; probe is no request";
+    EventsDropped "stagelens_events_dropped_total" Counter, None, &["reason"],
+        "Records lost in the kernel because the ring buffer was full";
+    KernelEvents "stagelens_kernel_events_total" Counter, None, &["counter"],
+        "Counters of the programs in the kernel, other than dropped records";
+    EventLag "stagelens_event_lag_seconds" Gauge, Seconds, &[],
+        "Age of the oldest record taken in the last interval, when it was taken";
+    RingSize "stagelens_ring_size_bytes" Gauge, Bytes, &[],
+        "Size of the ring buffer";
+    Ready "stagelens_ready" Gauge, None, &[],
+        "1 when the programs are attached, the first discovery pass is done and the pipeline runs";
+    Services "stagelens_services" Gauge, None, &[],
+        "Services that are watched";
+    Probes "stagelens_probes" Gauge, None, &["program", "state", "cost_class"],
+        "Programs on their targets, by state and by what one hit costs";
+    RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
+        "Finished requests of which something is missing or guessed; one request can count for several reasons";
+    Recording "stagelens_recording_state" Gauge, None, &["state"],
+        "1 for the state in which the recording is: off, recording, full, failed";
+    RecordingBytes "stagelens_recording_written_bytes_total" Counter, Bytes, &[],
+        "Bytes written to the recording";
+    RecordingRecords "stagelens_recording_records_total" Counter, None, &[],
+        "Records written to the recording";
+    RecordingErrors "stagelens_recording_errors_total" Counter, None, &[],
+        "Errors that ended the recording";
+    ApiFollowers "stagelens_api_followers" Gauge, None, &[],
+        "Clients that follow finished requests at this moment";
+    ApiMissed "stagelens_api_follower_missed_total" Counter, None, &[],
+        "Finished requests that a follower was too slow to be given";
+    Series "stagelens_series" Gauge, None, &["family"],
+        "Label sets of a metric family whose labels come from targets";
+    SeriesOverflow "stagelens_series_overflow_total" Counter, None, &["family"],
+        "Values that went to the series other because their family had its maximum of label sets";
+    ProcessCpu "stagelens_process_cpu_seconds_total" Counter, Seconds, &[],
+        "CPU time of the agent";
+    ProcessRss "stagelens_process_resident_memory_bytes" Gauge, Bytes, &[],
+        "Resident memory of the agent";
+    Uptime "stagelens_uptime_seconds" Gauge, Seconds, &[],
+        "Time since the agent started";
+}
+
+impl Id {
+    /// Its row.
+    pub fn metric(self) -> &'static Metric {
+        &METRICS[self as usize]
+    }
+}
+
+impl Metric {
+    /// The name without what the exposition adds: `_total` of a counter, and the unit.
+    pub fn base_name(&self) -> &'static str {
+        let name = match self.kind {
+            Counter => self.name.trim_end_matches("_total"),
+            Gauge | Histogram(_) => self.name,
+        };
+        match self.unit {
+            Unit::None => name,
+            Unit::Seconds => name.trim_end_matches("_seconds"),
+            Unit::Bytes => name.trim_end_matches("_bytes"),
+        }
+    }
+}
+
+impl Buckets {
+    /// Its boundaries.
+    pub fn boundaries(self) -> Vec<f64> {
+        match self {
+            Request => vec![
+                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0,
+                80.0, 160.0, 300.0,
+            ],
+            FirstToken => vec![
+                0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+                30.0, 60.0,
+            ],
+            Token => vec![
+                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0,
+                2.5, 5.0,
+            ],
+            Driver => (0..21).map(|n| 10e-6 * f64::from(1_u32 << n)).collect(),
+        }
+    }
+
+    /// Whether an operator's own boundaries are added: only for times of requests.
+    pub fn takes_extra(self) -> bool {
+        self != Driver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_their_ids_and_no_name_comes_twice() {
+        let mut names = BTreeSet::new();
+        for (n, metric) in METRICS.iter().enumerate() {
+            assert_eq!(metric.id as usize, n, "{}", metric.name);
+            assert!(names.insert(metric.name), "{} is declared twice", metric.name);
+        }
+    }
+
+    #[test]
+    fn names_say_the_kind_and_the_unit() {
+        for metric in METRICS {
+            let name = metric.name;
+            assert_eq!(name.ends_with("_total"), metric.kind == Counter, "{name}");
+            let stem = name.trim_end_matches("_total");
+            assert_eq!(stem.ends_with("_seconds"), metric.unit == Unit::Seconds, "{name}");
+            assert_eq!(stem.ends_with("_bytes"), metric.unit == Unit::Bytes, "{name}");
+            let prefixes = ["inference_", "cuda_", "stagelens_"];
+            assert!(prefixes.iter().any(|prefix| name.starts_with(prefix)), "{name}");
+            assert!(!metric.help.ends_with('.'), "{name}: the exposition adds the full stop");
+        }
+    }
+
+    #[test]
+    fn buckets_rise() {
+        for buckets in [Request, FirstToken, Token, Driver] {
+            assert!(buckets.boundaries().is_sorted_by(|a, b| a < b), "{buckets:?}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What the pipeline hands out, as metric values.
+
+use wire::cookie::Class;
+
+use super::{
+    json,
+    metrics::Id,
+    prometheus::{Metrics, OVERFLOW},
+};
+use crate::{
+    pipeline::Output,
+    request::{RequestRecord, record::Outcome},
+};
+
+/// Label value of what is not known.
+const UNKNOWN: &str = "unknown";
+/// Longest label value that comes from a target; a longer one is not a name.
+const MAX_LABEL: usize = 128;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// Counts one output.
+pub fn output(metrics: &Metrics, output: &Output) {
+    match output {
+        Output::Request(record) => request(metrics, record),
+        Output::Step { service, step } => self::step(metrics, service, step),
+        Output::Memory { service, memory } => self::memory(metrics, service, memory),
+    }
+}
+
+fn request(metrics: &Metrics, record: &RequestRecord) {
+    let (model, version) = (label(record.model.as_deref()), label(record.model_version.as_deref()));
+    metrics.add(Id::Requests, &[model, version], 1);
+    if let Some(class) = record.outcome.and_then(error_class) {
+        metrics.add(Id::RequestErrors, &[model, version, &class], 1);
+    }
+    let source = label(record.tokens_source.as_deref());
+    for (id, tokens) in [(Id::InputTokens, record.input_tokens), (Id::OutputTokens, record.output_tokens)] {
+        if let Some(tokens) = tokens {
+            metrics.add(id, &[model, version, source], tokens);
+        }
+    }
+    incomplete(metrics, record);
+    times(metrics, record, [model, version, streaming(record.streaming), input_range(record.input_tokens)]);
+}
+
+fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 4]) {
+    let whole = [(Id::RequestDuration, record.e2e_s), (Id::Ttft, record.ttft_s), (Id::Tpot, record.tpot_s)];
+    for (id, seconds) in whole {
+        if let Some(seconds) = seconds {
+            metrics.observe(id, &labels, seconds);
+        }
+    }
+    for &gap in &record.tbt_gaps_s {
+        metrics.observe(Id::Tbt, &labels, gap);
+    }
+    let confidence = record.confidence.map_or(UNKNOWN.to_owned(), json::name);
+    let [model, version, streaming, range] = labels;
+    for (stage, &seconds) in &record.stages {
+        let stage = stage.strip_suffix("_s").unwrap_or(stage);
+        metrics.observe(Id::StageDuration, &[model, version, streaming, range, stage, &confidence], seconds);
+    }
+}
+
+fn incomplete(metrics: &Metrics, record: &RequestRecord) {
+    for flag in &record.flags {
+        metrics.add(Id::RequestsIncomplete, &[&json::name(flag)], 1);
+    }
+    if matches!(record.outcome, None | Some(Outcome::Unknown)) {
+        metrics.add(Id::RequestsIncomplete, &["outcome_unknown"], 1);
+    }
+}
+
+fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
+    let (workload, work) = (label(Some(service)), &step.work);
+    let counts = [
+        (Id::CudaLaunches, "kernel", work.launches),
+        (Id::CudaLaunches, "graph", work.graphs),
+        (Id::CudaCopyBytes, "h2d", work.h2d_bytes),
+        (Id::CudaCopyBytes, "d2h", work.d2h_bytes),
+        (Id::CudaCopyBytes, OVERFLOW, work.other_bytes),
+    ];
+    for (id, kind, n) in counts {
+        if n > 0 {
+            metrics.add(id, &[workload, kind], n);
+        }
+    }
+    let waited = step.header.time_ns.saturating_sub(step.enter_ns);
+    metrics.observe(Id::CudaSyncWait, &[workload], seconds(waited));
+}
+
+fn memory(metrics: &Metrics, service: &str, memory: &wire::cuda::Memory) {
+    if memory.class != Class::Alloc as u8 {
+        return;
+    }
+    let workload = label(Some(service));
+    let took = memory.header.time_ns.saturating_sub(memory.enter_ns);
+    metrics.observe(Id::CudaAlloc, &[workload], seconds(took));
+    match memory.result {
+        0 => {}
+        OUT_OF_MEMORY => metrics.add(Id::CudaAllocFailures, &[workload, UNKNOWN], 1),
+        _ => metrics.add(Id::CudaAllocFailures, &[workload, "error"], 1),
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// A name from a target as a label value.
+fn label(name: Option<&str>) -> &str {
+    match name {
+        None | Some("") => UNKNOWN,
+        Some(name) if name.len() > MAX_LABEL => OVERFLOW,
+        Some(name) => name,
+    }
+}
+
+fn streaming(streaming: Option<bool>) -> &'static str {
+    match streaming {
+        Some(true) => "true",
+        Some(false) => "false",
+        None => UNKNOWN,
+    }
+}
+
+/// Prompt tokens in steps of four, as a label: requests of like length compare with each other.
+fn input_range(tokens: Option<u64>) -> &'static str {
+    match tokens {
+        None => UNKNOWN,
+        Some(0..128) => "0-127",
+        Some(128..512) => "128-511",
+        Some(512..2048) => "512-2047",
+        Some(2048..8192) => "2048-8191",
+        Some(8192..32_768) => "8192-32767",
+        Some(32_768..) => "32768+",
+    }
+}
+
+/// The outcome as a class of error; `None` for what is no error, or not known to be one.
+fn error_class(outcome: Outcome) -> Option<String> {
+    (!matches!(outcome, Outcome::Ok | Outcome::Unknown)).then(|| json::name(outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Header, Kind};
+
+    use super::*;
+    use crate::{
+        export::prometheus::{Format, Settings},
+        request::record::Confidence,
+    };
+
+    fn expose(outputs: &[Output]) -> String {
+        let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+        for output in outputs {
+            super::output(&metrics, output);
+        }
+        metrics.encode(Format::Prometheus).unwrap()
+    }
+
+    #[track_caller]
+    fn check(text: &str, want: &[&str]) {
+        for line in want {
+            assert!(text.lines().any(|l| l == *line), "{line} is not in\n{text}");
+        }
+    }
+
+    fn record() -> RequestRecord {
+        RequestRecord {
+            model: Some("m".into()),
+            streaming: Some(true),
+            outcome: Some(Outcome::Ok),
+            e2e_s: Some(0.5),
+            ttft_s: Some(0.25),
+            tbt_gaps_s: vec![0.01, 0.02],
+            input_tokens: Some(200),
+            output_tokens: Some(3),
+            tokens_source: Some("usage".into()),
+            stages: [("queue_s".to_owned(), 0.125)].into(),
+            confidence: Some(Confidence::Exact),
+            ..RequestRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_request_is_counted_under_its_labels() {
+        let text = expose(&[Output::Request(Box::new(record()))]);
+        let labels = r#"model_name="m",model_version="unknown",streaming="true",input_range="128-511""#;
+        check(
+            &text,
+            &[
+                r#"inference_requests_total{model_name="m",model_version="unknown"} 1"#,
+                r#"inference_input_tokens_total{model_name="m",model_version="unknown",source="usage"} 200"#,
+                r#"inference_output_tokens_total{model_name="m",model_version="unknown",source="usage"} 3"#,
+                &format!("inference_request_duration_seconds_sum{{{labels}}} 0.5"),
+                &format!("inference_ttft_seconds_sum{{{labels}}} 0.25"),
+                &format!("inference_tbt_seconds_count{{{labels}}} 2"),
+                &format!(
+                    "inference_stage_duration_seconds_sum{{{labels},stage=\"queue\",confidence=\"exact\"}} 0.125"
+                ),
+            ],
+        );
+        assert!(!text.contains("inference_request_errors_total"), "{text}");
+        assert!(!text.contains("inference_tpot"), "what is not known is absent: {text}");
+    }
+
+    #[test]
+    fn every_outcome_but_ok_and_unknown_is_an_error_of_its_own_class() {
+        let outcomes = [
+            (Outcome::Client4xx, "client_4xx"),
+            (Outcome::Server5xx, "server_5xx"),
+            (Outcome::Timeout, "timeout"),
+            (Outcome::ClientDisconnect, "client_disconnect"),
+            (Outcome::Truncated, "truncated"),
+            (Outcome::ContentFilter, "content_filter"),
+            (Outcome::EmptyOutput, "empty_output"),
+            (Outcome::InBandError, "in_band_error"),
+        ];
+        for (outcome, class) in outcomes {
+            let record = RequestRecord { outcome: Some(outcome), ..RequestRecord::default() };
+            let text = expose(&[Output::Request(Box::new(record))]);
+            let want = format!(
+                r#"inference_request_errors_total{{model_name="unknown",model_version="unknown",class="{class}"}} 1"#
+            );
+            check(&text, &[&want]);
+        }
+        let record = RequestRecord { outcome: Some(Outcome::Unknown), ..RequestRecord::default() };
+        let text = expose(&[Output::Request(Box::new(record))]);
+        check(&text, &[r#"stagelens_requests_incomplete_total{reason="outcome_unknown"} 1"#]);
+        assert!(!text.contains("inference_request_errors_total"), "{text}");
+    }
+
+    #[test]
+    fn names_from_a_target_are_bounded() {
+        let long = "x".repeat(MAX_LABEL + 1);
+        for (name, want) in [(None, UNKNOWN), (Some(""), UNKNOWN), (Some("m"), "m"), (Some(&*long), OVERFLOW)]
+        {
+            assert_eq!(label(name), want);
+        }
+    }
+
+    fn header(kind: Kind, time_ns: u64) -> Header {
+        Header { abi: wire::ABI, kind: kind as u16, len: 0, time_ns, tgid: 1, tid: 1 }
+    }
+
+    #[test]
+    fn a_step_counts_its_work_and_its_wait() {
+        let step = wire::cuda::Step {
+            header: header(Kind::Step, 3_000_000_000),
+            work: wire::cuda::Work {
+                launches: 5,
+                graphs: 1,
+                copies: 1,
+                h2d_bytes: 64,
+                d2h_bytes: 0,
+                other_bytes: 8,
+            },
+            enter_ns: 1_000_000_000,
+            first_ns: 0,
+            last_ns: 0,
+            stream: 0,
+            event: 0,
+            graph: 0,
+            row: 0,
+            flags: 0,
+            result: 0,
+        };
+        let text = expose(&[Output::Step { service: "s".into(), step }]);
+        check(
+            &text,
+            &[
+                r#"cuda_launches_total{workload="s",kind="kernel"} 5"#,
+                r#"cuda_launches_total{workload="s",kind="graph"} 1"#,
+                r#"cuda_copy_bytes_total{workload="s",kind="h2d"} 64"#,
+                r#"cuda_copy_bytes_total{workload="s",kind="other"} 8"#,
+                r#"cuda_sync_wait_seconds_sum{workload="s"} 2.0"#,
+            ],
+        );
+        assert!(!text.contains("d2h"), "{text}");
+    }
+
+    #[test]
+    fn a_failed_allocation_is_counted_by_class_and_a_free_is_not() {
+        let memory = |class: Class, result: u32| Output::Memory {
+            service: "s".into(),
+            memory: wire::cuda::Memory {
+                header: header(Kind::Memory, 1_500_000_000),
+                enter_ns: 1_000_000_000,
+                bytes: 0,
+                address: 0,
+                row: 0,
+                class: class as u8,
+                reserved: 0,
+                result,
+            },
+        };
+        let all = [
+            memory(Class::Alloc, 0),
+            memory(Class::Alloc, 2),
+            memory(Class::Alloc, 201),
+            memory(Class::Free, 2),
+        ];
+        check(
+            &expose(&all),
+            &[
+                r#"cuda_alloc_seconds_count{workload="s"} 3"#,
+                r#"cuda_alloc_seconds_sum{workload="s"} 1.5"#,
+                r#"cuda_alloc_failures_total{workload="s",class="unknown"} 1"#,
+                r#"cuda_alloc_failures_total{workload="s",class="error"} 1"#,
+            ],
+        );
+    }
+}

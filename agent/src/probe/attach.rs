@@ -1,0 +1,336 @@
+//! Loading the programs and attaching them: raw tracepoints once, uprobes once per CUDA driver file.
+//!
+//! Every program is loaded by itself, so that a refusal costs one feature. Nothing is pinned and nothing mounted:
+//! when this process ends, in whatever way, the kernel removes every program and probe.
+
+mod detach;
+mod load;
+
+use std::{collections::BTreeMap, os::fd::AsRawFd};
+
+use aya::{
+    Ebpf,
+    programs::{
+        RawTracePoint, UProbe,
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
+    },
+};
+use wire::names;
+
+pub use load::{Maps, Options, load};
+
+use super::{
+    elf::Function,
+    error::chain,
+    hazards::{self, Decision, Facts, KernelVersion},
+    prologue,
+    table::{Program, Row, Symbol, TABLE},
+    targets::{Driver, FileId},
+    verdict::{CostClass, Intent, Outcome, ProbeVerdict, judge},
+};
+
+/// A program on a raw tracepoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracepoint {
+    /// Program.
+    pub program: Program,
+    /// Tracepoint.
+    pub name: &'static str,
+}
+
+/// Every raw tracepoint that is used.
+pub const TRACEPOINTS: &[Tracepoint] = &[
+    Tracepoint { program: names::PROG_SOCK_RECV, name: "sock_recv_length" },
+    Tracepoint { program: names::PROG_SOCK_SEND, name: "sock_send_length" },
+    Tracepoint { program: names::PROG_SOCK_STATE, name: "inet_sock_set_state" },
+    Tracepoint { program: names::PROG_EXEC, name: "sched_process_exec" },
+    Tracepoint { program: names::PROG_FORK, name: "sched_process_fork" },
+    Tracepoint { program: names::PROG_EXIT, name: "sched_process_exit" },
+];
+
+/// Every uprobe program. A program that fires at the return stands before its partner at the entry: attached in this
+/// order and detached in reverse, no call is left waiting for a return that nobody sees.
+pub const UPROBES: &[Program] = &[
+    names::PROG_SYNC_RETURN,
+    names::PROG_SYNC_ENTER,
+    names::PROG_MEMORY_RETURN,
+    names::PROG_MEMORY_ENTER,
+    names::PROG_EVENT_RECORD,
+    names::PROG_WAIT_EVENT,
+    names::PROG_COPY,
+    names::PROG_LAUNCH,
+];
+
+/// What is not known without a program.
+pub fn loses(program: Program) -> &'static str {
+    match program {
+        names::PROG_SOCK_RECV | names::PROG_SOCK_SEND => "requests are not seen",
+        names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
+        names::PROG_EXEC | names::PROG_FORK | names::PROG_EXIT => {
+            "new processes are noticed only by the next scan"
+        }
+        names::PROG_SYNC_RETURN | names::PROG_SYNC_ENTER => "GPU steps are not seen",
+        names::PROG_MEMORY_RETURN | names::PROG_MEMORY_ENTER => "device memory calls are not seen",
+        names::PROG_EVENT_RECORD | names::PROG_WAIT_EVENT => {
+            "steps that end in an event wait lack their work"
+        }
+        names::PROG_COPY => "copies are not counted",
+        names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
+        _ => "something is not known",
+    }
+}
+
+/// The loaded programs, and what they are attached to.
+#[derive(Debug)]
+pub struct Attacher {
+    bpf: Ebpf,
+    kernel: KernelVersion,
+    /// Programs that the kernel refused, with its reason.
+    refused: BTreeMap<Program, String>,
+    tracepoints: Vec<ProbeVerdict>,
+    libraries: BTreeMap<FileId, Library>,
+}
+
+#[derive(Debug)]
+struct Library {
+    links: Vec<UProbeLink>,
+    verdicts: Vec<ProbeVerdict>,
+}
+
+/// One place to attach one program at.
+struct Point<'a> {
+    name: &'static str,
+    function: &'a Function,
+    cookie: u64,
+}
+
+impl Attacher {
+    /// All verdicts: tracepoints, then programs that never attach anywhere, then libraries.
+    pub fn verdicts(&self) -> Vec<ProbeVerdict> {
+        let refused =
+            self.refused.iter().filter(|(program, _)| UPROBES.contains(program)).map(|(program, why)| {
+                let intent =
+                    Intent { program, target: "any library".to_owned(), places: 0, loses: loses(program) };
+                judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
+            });
+        let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
+        self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
+    }
+
+    /// Instructions the verifier walked, by program, for those that were loaded.
+    pub fn verified_instructions(&self) -> BTreeMap<String, u32> {
+        let count = |program: &aya::programs::Program| program.info().ok()?.verified_instruction_count();
+        self.bpf.programs().filter_map(|(name, program)| Some((name.to_owned(), count(program)?))).collect()
+    }
+
+    /// It is attached to this file.
+    pub fn has(&self, id: FileId) -> bool {
+        self.libraries.contains_key(&id)
+    }
+
+    /// Attaches every row that the library has, once, for all processes that map it now or later.
+    pub fn attach(&mut self, driver: &Driver) {
+        if self.has(driver.id) {
+            return;
+        }
+        let mut library = Library { links: Vec::new(), verdicts: Vec::new() };
+        for program in UPROBES {
+            if self.refused.contains_key(program) {
+                continue;
+            }
+            let (verdict, links) = self.attach_program(program, driver);
+            library.links.extend(links);
+            library.verdicts.push(verdict);
+        }
+        self.libraries.insert(driver.id, library);
+    }
+
+    fn attach_program(&mut self, program: Program, driver: &Driver) -> (ProbeVerdict, Vec<UProbeLink>) {
+        let (points, absent) = points(program, driver);
+        let intent = Intent {
+            program,
+            target: driver.path.to_string_lossy().into_owned(),
+            places: points.len() + absent.len(),
+            loses: loses(program),
+        };
+        let mut outcome = Outcome { absent, ..Outcome::default() };
+        let mut links = Vec::new();
+        for point in &points {
+            match self.attach_point(program, driver, point) {
+                Ok((link, cost)) => {
+                    links.push(link);
+                    outcome.attached += 1;
+                    outcome.cost = outcome.cost.max(Some(cost));
+                }
+                Err(Refusal::Hazard(sentence)) => outcome.hazards.push((point.name, sentence.to_owned())),
+                Err(Refusal::Failed(error)) => outcome.failures.push((point.name, error)),
+            }
+        }
+        (judge(&intent, &outcome), links)
+    }
+
+    fn attach_point(
+        &mut self,
+        name: Program,
+        driver: &Driver,
+        point: &Point<'_>,
+    ) -> Result<(UProbeLink, CostClass), Refusal> {
+        let place = prologue::place(&point.function.prologue);
+        let program: &mut UProbe = self
+            .bpf
+            .program_mut(name)
+            .and_then(|program| program.try_into().ok())
+            .ok_or_else(|| Refusal::Failed("not a uprobe program of the object".to_owned()))?;
+        let facts = Facts {
+            kernel: self.kernel,
+            x86_64: cfg!(target_arch = "x86_64"),
+            returns: matches!(program.kind(), aya::programs::ProbeKind::Return),
+            instruction: place.instruction,
+            stack_bytes: None,
+        };
+        if let Decision::Refuse(sentence) = hazards::check(&facts) {
+            return Err(Refusal::Hazard(sentence));
+        }
+        let at = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(point.function.offset + place.skip),
+            cookie: Some(point.cookie),
+        };
+        // Through our own descriptor: the process that maps the file may be gone, its path may lead elsewhere.
+        let path = format!("/proc/self/fd/{}", driver.file.as_raw_fd());
+        let failed = |error: aya::programs::ProgramError| Refusal::Failed(chain(&error));
+        let id = program.attach(at, path, UProbeScope::AllProcesses).map_err(failed)?;
+        Ok((program.take_link(id).map_err(failed)?, place.instruction.cost()))
+    }
+
+    /// Removes the probes of a library that nobody maps any more, in the background: each takes the kernel about a
+    /// tenth of a second.
+    pub fn detach(&mut self, id: FileId) {
+        if let Some(library) = self.libraries.remove(&id) {
+            detach::in_background(library.links);
+        }
+    }
+
+    fn attach_tracepoints(&mut self) {
+        for point in TRACEPOINTS {
+            let intent = Intent {
+                program: point.program,
+                target: point.name.to_owned(),
+                places: 1,
+                loses: loses(point.program),
+            };
+            let outcome = self.attach_tracepoint(point);
+            self.tracepoints.push(judge(&intent, &outcome));
+        }
+    }
+
+    fn attach_tracepoint(&mut self, point: &Tracepoint) -> Outcome {
+        if let Some(why) = self.refused.get(point.program) {
+            return Outcome { refused: Some(why.clone()), ..Outcome::default() };
+        }
+        let program: Option<&mut RawTracePoint> =
+            self.bpf.program_mut(point.program).and_then(|program| program.try_into().ok());
+        let Some(program) = program else {
+            return Outcome {
+                refused: Some("not a tracepoint program of the object".to_owned()),
+                ..Outcome::default()
+            };
+        };
+        match program.attach(point.name) {
+            Ok(_stays_with_the_program) => {
+                Outcome { attached: 1, cost: Some(CostClass::Tracepoint), ..Outcome::default() }
+            }
+            Err(error) if load::no_such_tracepoint(&error) => {
+                Outcome { absent: vec![point.name], ..Outcome::default() }
+            }
+            Err(error) => Outcome { failures: vec![(point.name, chain(&error))], ..Outcome::default() },
+        }
+    }
+}
+
+impl Drop for Attacher {
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.libraries).into_values().flat_map(|library| library.links);
+        detach::and_wait(links.collect());
+    }
+}
+
+/// Why a place was not attached.
+enum Refusal {
+    Hazard(&'static str),
+    Failed(String),
+}
+
+/// Places of one program in a library, and the rows of which the library has no variant at all.
+fn points<'a>(program: Program, driver: &'a Driver) -> (Vec<Point<'a>>, Vec<&'static str>) {
+    let mut points: Vec<Point<'a>> = Vec::new();
+    let mut absent = Vec::new();
+    let rows = (0u16..).zip(TABLE).filter(|(_, row)| row.programs().contains(&program));
+    for (number, row) in rows {
+        let before = points.len();
+        for &symbol in row.symbols {
+            add_point(&mut points, number, row, symbol, driver);
+        }
+        if points.len() == before && row.symbols.iter().all(|s| !driver.functions.contains_key(s.name)) {
+            absent.push(row.name);
+        }
+    }
+    (points, absent)
+}
+
+/// Two names of one address are one place: attached twice, each call would count twice.
+fn add_point<'a>(points: &mut Vec<Point<'a>>, number: u16, row: &Row, symbol: Symbol, driver: &'a Driver) {
+    let Some(function) = driver.functions.get(symbol.name) else { return };
+    if points.iter().any(|point| point.function.offset == function.offset) {
+        return;
+    }
+    points.push(Point { name: symbol.name, function, cookie: row.cookie(number, symbol).encode() });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::PathBuf};
+
+    use super::{super::elf::PROLOGUE, *};
+
+    fn driver(functions: &[(&'static str, u64)]) -> Driver {
+        Driver {
+            id: FileId { device: 1, inode: 2 },
+            path: PathBuf::from("/lib/libcuda.so.1"),
+            file: tempfile::tempfile().unwrap(),
+            functions: functions
+                .iter()
+                .map(|&(name, offset)| (name, Function { offset, prologue: [0; PROLOGUE] }))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn every_program_of_the_table_is_attached_and_has_a_sentence() {
+        let used: BTreeSet<_> = TABLE.iter().flat_map(|row| row.programs()).copied().collect();
+        assert_eq!(used, UPROBES.iter().copied().collect());
+        for program in UPROBES.iter().copied().chain(TRACEPOINTS.iter().map(|point| point.program)) {
+            assert_ne!(loses(program), loses("no such program"), "{program}");
+        }
+    }
+
+    #[test]
+    fn a_return_program_stands_before_its_partner() {
+        let place = |name: &str| UPROBES.iter().position(|&program| program == name).unwrap();
+        for row in TABLE {
+            if let [enter, leave] = row.programs() {
+                assert!(place(leave) < place(enter), "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn aliases_of_one_address_are_attached_once() {
+        let driver = driver(&[("cuLaunchKernel", 16), ("cuLaunchKernel_ptsz", 16), ("cuGraphLaunch", 32)]);
+        let (points, absent) = points(names::PROG_LAUNCH, &driver);
+        assert_eq!(
+            points.iter().map(|point| point.name).collect::<Vec<_>>(),
+            ["cuLaunchKernel", "cuGraphLaunch"]
+        );
+        assert_eq!(absent, ["cuLaunchKernelEx", "cuLaunchCooperativeKernel"]);
+    }
+}

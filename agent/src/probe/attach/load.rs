@@ -1,0 +1,134 @@
+//! Loading: constants set, maps taken, each program loaded by itself.
+
+use std::{collections::BTreeMap, io};
+
+use aya::{
+    Ebpf, EbpfLoader, VerifierLogLevel,
+    maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    programs::{Program as AyaProgram, ProgramError},
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use wire::{names, socket::Offsets};
+use zerocopy::IntoBytes;
+
+use super::{
+    super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program},
+    Attacher, TRACEPOINTS, UPROBES,
+};
+
+/// Lines of the verifier's log that are kept as the reason of a refusal.
+const LOG_LINES: usize = 3;
+
+/// What the kernel side is told when it is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Size of the ring buffer.
+    pub ring_bytes: u32,
+    /// Fields of kernel structures; all zero where they are not known.
+    pub offsets: Offsets,
+    /// Running kernel.
+    pub kernel: KernelVersion,
+}
+
+/// The maps that the agent reads and writes.
+pub struct Maps {
+    /// Records.
+    pub ring: RingBuf<MapData>,
+    /// Process to `SCOPE_*` bits.
+    pub scope: HashMap<MapData, u32, u32>,
+    /// [`names::listen_key`] to an ignored value.
+    pub listen: HashMap<MapData, u64, u32>,
+    /// Counters of the kernel side.
+    pub counters: PerCpuArray<MapData, u64>,
+}
+
+/// Loads the object and every program in it, and attaches the tracepoints.
+pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeError> {
+    if object.is_empty() {
+        return Err(ProbeError::NoObject);
+    }
+    raise_memory_limit();
+    let own = std::process::id();
+    let mut bpf = EbpfLoader::new()
+        .override_global(names::OWN_TGID, &own, true)
+        .override_global(names::OFFSETS, options.offsets.as_bytes(), true)
+        .map_max_entries(names::EVENTS, options.ring_bytes)
+        .verifier_log_level(VerifierLogLevel::DEBUG)
+        .load(object)
+        .map_err(ProbeError::from_load)?;
+    let maps = take_maps(&mut bpf)?;
+    let refused = load_programs(&mut bpf);
+    let mut attacher = Attacher {
+        bpf,
+        kernel: options.kernel,
+        refused,
+        tracepoints: Vec::new(),
+        libraries: BTreeMap::new(),
+    };
+    attacher.attach_tracepoints();
+    Ok((attacher, maps))
+}
+
+/// Kernels before 5.11 count maps against the locked-memory limit. Newer ones do not, so failing here is no news.
+fn raise_memory_limit() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    if let Err(error) = setrlimit(Resource::Memlock, unlimited) {
+        tracing::debug!(%error, "locked-memory limit not raised; only kernels before 5.11 need it");
+    }
+}
+
+fn take_maps(bpf: &mut Ebpf) -> Result<Maps, ProbeError> {
+    Ok(Maps {
+        ring: take(bpf, names::EVENTS)?,
+        scope: take(bpf, names::SCOPE)?,
+        listen: take(bpf, names::LISTEN)?,
+        counters: take(bpf, names::COUNTERS)?,
+    })
+}
+
+fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -> Result<M, ProbeError> {
+    let map = bpf.take_map(name).ok_or(ProbeError::NoMap(name))?;
+    M::try_from(map).map_err(|source| ProbeError::Map { name, source })
+}
+
+fn load_programs(bpf: &mut Ebpf) -> BTreeMap<Program, String> {
+    let programs = TRACEPOINTS.iter().map(|point| point.program).chain(UPROBES.iter().copied());
+    programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
+}
+
+fn load_program(bpf: &mut Ebpf, name: Program) -> Result<(), String> {
+    match bpf.program_mut(name) {
+        Some(AyaProgram::UProbe(program)) => program.load(),
+        Some(AyaProgram::RawTracePoint(program)) => program.load(),
+        Some(_) => {
+            return Err("it has an unexpected type: agent and object are of different versions".to_owned());
+        }
+        None => return Err("it is not in the object: agent and object are of different versions".to_owned()),
+    }
+    .map_err(|error| refusal(&error))
+}
+
+/// The error and the end of the verifier's log, which says what it objected to.
+fn refusal(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
+    let log = verifier_log.to_string();
+    let lines: Vec<&str> = log
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("processed "))
+        .collect();
+    let end = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    if end.is_empty() { io_error.to_string() } else { format!("{io_error}: {}", end.join(" | ")) }
+}
+
+/// The kernel answers ENOENT for a raw tracepoint that it does not have.
+pub(super) fn no_such_tracepoint(error: &ProgramError) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::NotFound) {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}

@@ -1,0 +1,3 @@
+//! Discovery.
+
+pub mod group;

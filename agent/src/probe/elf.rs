@@ -1,0 +1,193 @@
+//! Exported functions of a shared library to places in its file. Bounded: the file may be hostile.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+};
+
+use object::{
+    Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind,
+    elf::{FileHeader64, PF_X},
+    read::{
+        ReadCache,
+        elf::{ElfFile, FileHeader},
+    },
+};
+use thiserror::Error;
+
+/// No driver is near this; a larger file is not read.
+const MAX_FILE: u64 = 4 << 30;
+/// No driver is near this number of dynamic symbols.
+const MAX_SYMBOLS: usize = 1 << 20;
+/// First bytes of a function, enough for its first two instructions.
+pub const PROLOGUE: usize = 16;
+
+/// Why a file's functions are not known.
+#[derive(Debug, Error)]
+pub enum ElfError {
+    /// The file could not be read.
+    #[error("cannot be read")]
+    Read(#[from] io::Error),
+    /// Not a shared library this agent understands, or a damaged one.
+    #[error("is not a valid 64-bit ELF library")]
+    Invalid(#[from] object::Error),
+    /// Larger than any driver.
+    #[error("has {bytes} bytes, more than the {MAX_FILE} that are read")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// More symbols than any driver.
+    #[error("has more than {MAX_SYMBOLS} dynamic symbols")]
+    TooManySymbols,
+    /// Built for another processor than the one it runs on.
+    #[error("is for another processor (ELF machine {machine})")]
+    Machine {
+        /// `e_machine`.
+        machine: u16,
+    },
+}
+
+/// A function in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Offset of its first instruction in the file, which is what the kernel attaches by.
+    pub offset: u64,
+    /// Its first bytes; zero where the file ends.
+    pub prologue: [u8; PROLOGUE],
+}
+
+/// Finds the exported functions among `wanted`. Absent ones are simply not in the result.
+pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
+    let bytes = file.metadata()?.len();
+    if bytes > MAX_FILE {
+        return Err(ElfError::TooLarge { bytes });
+    }
+    let cache = ReadCache::new(file);
+    let elf = ElfFile::<FileHeader64<object::Endianness>, _>::parse(&cache)?;
+    let machine = elf.elf_header().e_machine(elf.endian());
+    if machine != NATIVE_MACHINE {
+        return Err(ElfError::Machine { machine });
+    }
+    let mut found = BTreeMap::new();
+    for (index, symbol) in elf.dynamic_symbols().enumerate() {
+        if index >= MAX_SYMBOLS {
+            return Err(ElfError::TooManySymbols);
+        }
+        // An indirect function's symbol is its resolver, not the function.
+        if !symbol.is_definition() || symbol.kind() != SymbolKind::Text || symbol.address() == 0 {
+            continue;
+        }
+        let Ok(name) = symbol.name() else { continue };
+        let Some(&name) = wanted.iter().find(|&&candidate| candidate == name) else { continue };
+        if let Some(offset) = code_offset(&elf, symbol.address(), bytes) {
+            found.insert(name, Function { offset, prologue: [0; PROLOGUE] });
+        }
+    }
+    drop(elf);
+    drop(cache);
+    for function in found.values_mut() {
+        read_prologue(file, function)?;
+    }
+    Ok(found)
+}
+
+#[cfg(target_arch = "x86_64")]
+const NATIVE_MACHINE: u16 = object::elf::EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+const NATIVE_MACHINE: u16 = object::elf::EM_AARCH64;
+
+/// Offset of an address in the file, if it lies in executable bytes of it.
+fn code_offset<'d>(
+    elf: &ElfFile<'d, FileHeader64<object::Endianness>, &'d ReadCache<&File>>,
+    address: u64,
+    file_len: u64,
+) -> Option<u64> {
+    elf.segments().find_map(|segment| {
+        let SegmentFlags::Elf { p_flags } = segment.flags() else { return None };
+        let (start, len) = segment.file_range();
+        let within = address.checked_sub(segment.address()).filter(|&within| within < len)?;
+        let offset = start.checked_add(within).filter(|&offset| offset < file_len)?;
+        (p_flags & PF_X != 0).then_some(offset)
+    })
+}
+
+fn read_prologue(mut file: &File, function: &mut Function) -> io::Result<()> {
+    file.seek(SeekFrom::Start(function.offset))?;
+    let mut have = 0;
+    while have < PROLOGUE {
+        match file.read(&mut function.prologue[have..])? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A library that every test process maps: libc.
+    fn libc() -> File {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path =
+            maps.lines().find_map(|line| Some(&line[line.find('/')?..]).filter(|p| p.contains("libc.so")));
+        File::open(path.expect("a dynamically linked test process maps libc")).unwrap()
+    }
+
+    fn temporary(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn functions_of_a_real_library_are_found() {
+        let found = functions(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["getppid", "malloc"]);
+        let function = found["getppid"];
+        assert!(function.offset > 0);
+        assert_ne!(function.prologue, [0; PROLOGUE]);
+    }
+
+    #[test]
+    fn hostile_files_are_errors() {
+        let mut libc_bytes = Vec::new();
+        libc().read_to_end(&mut libc_bytes).unwrap();
+        let damage = |at: std::ops::Range<usize>| {
+            let mut bytes = libc_bytes.clone();
+            bytes[at].fill(0xff);
+            bytes
+        };
+        let cases = [
+            ("empty", Vec::new()),
+            ("text", b"not a library at all".to_vec()),
+            ("header only", libc_bytes[..64].to_vec()),
+            ("cut", libc_bytes[..libc_bytes.len() / 2].to_vec()),
+            ("section offset", damage(40..48)),
+            ("machine", damage(18..20)),
+            ("class", damage(4..5)),
+        ];
+        for (name, bytes) in cases {
+            let found = functions(&temporary(&bytes), &["getppid"]);
+            assert!(found.is_err(), "{name}: {found:?}");
+        }
+        let program_headers = functions(&temporary(&damage(32..40)), &["getppid"]);
+        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.is_empty()));
+    }
+
+    #[test]
+    fn no_damage_panics() {
+        let mut libc_bytes = Vec::new();
+        libc().take(256 * 1024).read_to_end(&mut libc_bytes).unwrap();
+        for at in 0..512 {
+            let mut bytes = libc_bytes.clone();
+            bytes[at] ^= 0xff;
+            let _outcome = functions(&temporary(&bytes), &["getppid"]);
+        }
+    }
+}

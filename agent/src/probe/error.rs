@@ -1,0 +1,99 @@
+//! Why the agent cannot attach at all. What fails for one program only is a verdict, not an error.
+
+use std::{error::Error, io};
+
+use aya::{EbpfError, maps::MapError};
+use thiserror::Error;
+
+use super::hazards::KernelVersion;
+
+/// Reasons to give up at start.
+#[derive(Debug, Error)]
+pub enum ProbeError {
+    /// No toolchain when this binary was built.
+    #[error("built without BPF programs; run `cargo xtask setup` and build again")]
+    NoObject,
+    /// Process numbers of `/proc` are not those the kernel reports.
+    #[error(
+        "this process is in a PID namespace of its own and cannot tell processes apart; run it on the host, or with `--pid=host` / `hostPID: true`"
+    )]
+    PidNamespace,
+    /// Too old for attach cookies.
+    #[error("kernel {}.{}.{} is too old: 5.15 is the oldest that works", .0.major, .0.minor, .0.patch)]
+    KernelTooOld(KernelVersion),
+    /// A release string that is no version.
+    #[error("cannot tell the kernel's version from {0:?}")]
+    KernelUnknown(String),
+    /// Missing capabilities.
+    #[error(
+        "not permitted to load BPF programs: run as root, or give CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+    )]
+    NotPermitted(#[source] EbpfError),
+    /// The object as a whole could not be loaded.
+    #[error("the BPF object cannot be loaded")]
+    Load(#[source] EbpfError),
+    /// The object lacks a map: it was built from another version.
+    #[error("the BPF object has no map {0}: agent and object are of different versions")]
+    NoMap(&'static str),
+    /// A map could not be opened.
+    #[error("map {name}")]
+    Map {
+        /// Name of the map.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: MapError,
+    },
+    /// Tier A was demanded.
+    #[error("socket_tier = \"a\" needs the tracepoints sock_send_length and sock_recv_length of Linux 6.3")]
+    SocketTier,
+    /// No thread for discovery.
+    #[error("cannot start the discovery thread")]
+    Thread(#[source] io::Error),
+}
+
+impl ProbeError {
+    /// Sorts a failed load by whether more rights would help.
+    pub(super) fn from_load(error: EbpfError) -> Self {
+        let denied = sources(&error).any(|source| {
+            source.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied)
+        });
+        if denied { Self::NotPermitted(error) } else { Self::Load(error) }
+    }
+}
+
+fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// An error and its sources on one line; a source that repeats what was said is left out.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    for part in sources(error).map(ToString::to_string) {
+        if text.contains(&part) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&part);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_sources_once() {
+        let inner = io::Error::from_raw_os_error(1);
+        let error = ProbeError::Map {
+            name: "SCOPE",
+            source: MapError::SyscallError(aya::sys::SyscallError { call: "bpf", io_error: inner }),
+        };
+        let text = chain(&error);
+        assert!(text.starts_with("map SCOPE: "), "{text}");
+        assert_eq!(text.matches("Operation not permitted").count(), 1, "{text}");
+    }
+}

@@ -1,0 +1,262 @@
+//! Libraries that a process maps, by identity, and which of them are a CUDA driver.
+//!
+//! A library is identified by device and inode, never by path: paths differ between mount namespaces, and a file can
+//! be replaced or deleted while it is mapped. It is opened through `/proc/PID/map_files`, which leads to the mapped
+//! file itself, else through `/proc/PID/root`, whose inode is then compared.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, BufRead},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+use super::{
+    elf::{self, ElfError, Function},
+    table::{DRIVER_MARK, TABLE},
+};
+use crate::source::procfs::{ProcError, ProcFs};
+
+/// Most lines of one memory map that are read.
+const MAX_LINES: usize = 1 << 20;
+
+/// Identity of a mapped file, as the memory map states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// Device number, `major << 32 | minor`.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+/// An executable mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Which file.
+    pub file: FileId,
+    /// Its path in the process's mount namespace, without " (deleted)".
+    pub path: PathBuf,
+}
+
+/// Why a mapped file could not be used.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// Neither way of opening it worked.
+    #[error("{path} of process {pid} cannot be opened", path = .path.display())]
+    Open {
+        /// Process.
+        pid: u32,
+        /// Path there.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The path now leads to another file, and the mapped one is out of reach.
+    #[error("{path} of process {pid} has been replaced, and the mapped file is out of reach (needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE)", path = .path.display())]
+    Replaced {
+        /// Process.
+        pid: u32,
+        /// Path there.
+        path: PathBuf,
+    },
+    /// Its functions cannot be read.
+    #[error("{path}", path = .path.display())]
+    Elf {
+        /// Path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ElfError,
+    },
+}
+
+/// A CUDA driver library, open.
+#[derive(Debug)]
+pub struct Driver {
+    /// Identity.
+    pub id: FileId,
+    /// Path in the mount namespace where it was found first.
+    pub path: PathBuf,
+    /// The open file: keeps the inode reachable after the process is gone.
+    pub file: File,
+    /// The probed functions that it exports.
+    pub functions: BTreeMap<&'static str, Function>,
+}
+
+/// Executable mappings of files named like a CUDA driver.
+pub fn driver_mappings(procfs: &ProcFs, pid: u32) -> Result<Vec<Mapping>, ProcError> {
+    let mut reader = procfs.maps(pid)?;
+    let read = |source| ProcError::Read { path: procfs.path(pid, "maps"), source };
+    let mut found: Vec<Mapping> = Vec::new();
+    let mut line = Vec::new();
+    for _ in 0..MAX_LINES {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(read)? == 0 {
+            break;
+        }
+        let Some(mapping) = parse_line(&line) else { continue };
+        if is_driver_name(&mapping.path) && found.iter().all(|known| known.file != mapping.file) {
+            found.push(mapping);
+        }
+    }
+    Ok(found)
+}
+
+/// `libcuda.so`, `libcuda.so.1`, `libcuda.so.550.54.14`; not `libcudart.so`.
+fn is_driver_name(path: &Path) -> bool {
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    name.strip_prefix(b"libcuda.so").is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+}
+
+/// One line: `start-end perms offset major:minor inode   path`. `None` for mappings without a file, without
+/// executable bytes, or lines that are not understood.
+fn parse_line(line: &[u8]) -> Option<Mapping> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut rest = line;
+    let mut field = || {
+        let end = rest.iter().position(|&b| b == b' ')?;
+        let field = std::str::from_utf8(&rest[..end]).ok()?;
+        rest = &rest[end + 1..];
+        Some(field)
+    };
+    let (start, end) = field()?.split_once('-')?;
+    let executable = field()?.as_bytes().get(2) == Some(&b'x');
+    let _offset = field()?;
+    let (major, minor) = field()?.split_once(':')?;
+    let inode = field()?.parse().ok()?;
+    let path = rest.trim_ascii_start();
+    if !executable || inode == 0 || !path.starts_with(b"/") {
+        return None;
+    }
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    Some(Mapping {
+        start: hex(start)?,
+        end: hex(end)?,
+        file: FileId { device: hex(major)? << 32 | hex(minor)?, inode },
+        path: unescape(path.strip_suffix(b" (deleted)").unwrap_or(path)),
+    })
+}
+
+/// The kernel writes a newline in a path as `\012`, and nothing else escaped.
+fn unescape(path: &[u8]) -> PathBuf {
+    const NEWLINE: &[u8] = b"\\012";
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, tail)) = rest.split_first() {
+        if let Some(tail) = rest.strip_prefix(NEWLINE) {
+            plain.push(b'\n');
+            rest = tail;
+        } else {
+            plain.push(first);
+            rest = tail;
+        }
+    }
+    PathBuf::from(OsString::from_vec(plain))
+}
+
+/// Opens a mapped file. `Ok(None)`: it has the name of a CUDA driver but is none.
+pub fn open_driver(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<Option<Driver>, TargetError> {
+    let file = open_mapped(procfs, pid, mapping)?;
+    let wanted: Vec<&'static str> =
+        TABLE.iter().flat_map(|row| row.symbols).map(|symbol| symbol.name).collect();
+    let functions = elf::functions(&file, &wanted)
+        .map_err(|source| TargetError::Elf { path: mapping.path.clone(), source })?;
+    let is_driver = functions.contains_key(DRIVER_MARK);
+    Ok(is_driver.then(|| Driver { id: mapping.file, path: mapping.path.clone(), file, functions }))
+}
+
+fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, TargetError> {
+    let range = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+    if let Ok(file) = File::open(procfs.path(pid, &range)) {
+        return Ok(file);
+    }
+    let within = mapping.path.strip_prefix("/").unwrap_or(&mapping.path);
+    let path = procfs.path(pid, "root").join(within);
+    let open = |source| TargetError::Open { pid, path: mapping.path.clone(), source };
+    let file = File::open(path).map_err(open)?;
+    // Only the inode: on overlay and btrfs the device of the map and of the file differ.
+    if file.metadata().map_err(open)?.ino() != mapping.file.inode {
+        return Err(TargetError::Replaced { pid, path: mapping.path.clone() });
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_a_memory_map_are_read() {
+        let plain = "7f10-7f20 r-xp 00001000 fe:01 1234                       /usr/lib/libcuda.so.1";
+        let cases = [
+            (plain, Some("/usr/lib/libcuda.so.1")),
+            (
+                "7f10-7f20 r-xp 0 fe:01 1234   /opt/a b/libcuda.so.1 (deleted)\n",
+                Some("/opt/a b/libcuda.so.1"),
+            ),
+            ("7f10-7f20 r-xp 0 fe:01 1234   /opt/a\\012b/libcuda.so", Some("/opt/a\nb/libcuda.so")),
+            ("7f10-7f20 rw-p 0 fe:01 1234   /usr/lib/libcuda.so.1", None),
+            ("7f10-7f20 r-xp 0 00:00 0 ", None),
+            ("7f10-7f20 r-xp 0 00:00 0                       [vdso]", None),
+            ("7f10-7f20 r-xp 0 00:05 77   anon_inode:[x]", None),
+            ("zz r-xp", None),
+            ("", None),
+        ];
+        for (line, path) in cases {
+            let mapping = parse_line(line.as_bytes());
+            assert_eq!(mapping.as_ref().map(|m| m.path.to_str().unwrap()), path, "{line}");
+        }
+        let mapping = parse_line(plain.as_bytes()).unwrap();
+        assert_eq!((mapping.start, mapping.end), (0x7f10, 0x7f20));
+        assert_eq!(mapping.file, FileId { device: 0xfe << 32 | 1, inode: 1234 });
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_survived() {
+        let mapping = parse_line(b"7f10-7f20 r-xp 0 fe:01 9   /opt/\xff\xfe/libcuda.so.1").unwrap();
+        assert!(is_driver_name(&mapping.path));
+        assert_eq!(parse_line(b"\xff\xff-1 r-xp 0 fe:01 9 /x"), None);
+    }
+
+    #[test]
+    fn driver_names_are_told_from_others() {
+        for name in ["libcuda.so", "libcuda.so.1", "libcuda.so.550.54.14"] {
+            assert!(is_driver_name(&Path::new("/x").join(name)), "{name}");
+        }
+        for name in ["libcudart.so.12", "libcuda.so_backup", "libcudadebugger.so.1", "mylibcuda.so"] {
+            assert!(!is_driver_name(&Path::new("/x").join(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_file_is_opened_through_the_process_root_and_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("7/root/lib/libcuda.so.1");
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        fs::write(&library, "not a library").unwrap();
+        let inode = fs::metadata(&library).unwrap().ino();
+        let line = |inode: u64| format!("1000-2000 r-xp 0 fe:01 {inode}   /lib/libcuda.so.1\n").repeat(2);
+        fs::write(folder.path().join("7/maps"), line(inode)).unwrap();
+        let procfs = ProcFs::new(folder.path());
+        let mappings = driver_mappings(&procfs, 7).unwrap();
+        assert_eq!(mappings.len(), 1, "one file, however often mapped");
+        assert!(matches!(open_driver(&procfs, 7, &mappings[0]), Err(TargetError::Elf { .. })));
+        fs::write(folder.path().join("7/maps"), line(inode + 1)).unwrap();
+        let replaced = driver_mappings(&procfs, 7).unwrap();
+        assert!(matches!(open_driver(&procfs, 7, &replaced[0]), Err(TargetError::Replaced { .. })));
+    }
+}

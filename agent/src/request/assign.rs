@@ -1,0 +1,387 @@
+//! Which steps were a request's.
+//!
+//! Known of a request: when it was read, when each content event of its answer was written and by which thread, and
+//! how many tokens it had. Known of the engine: its steps, each from first launch to result on the host. Nothing
+//! says which step holds which request. What may be assumed of every engine:
+//!
+//! - A1. A step that began before the request was read does not hold it.
+//! - A2. An event is written after the result it shows: the step ends before the event.
+//! - A3. A step gives a request at most one event, and an event needs at least one step.
+//!
+//! The cases, strongest first. `exact` is only ever said where the answer follows from these; where something more is
+//! assumed, the answer is `estimated`, and its bounds say how far off it can be.
+//!
+//! **Alone** (case 2 of the design; tried first, because it does not depend on threads). No other request was in
+//! flight in the service between the read and the end, and one process had steps. By A1 and A2 the request's steps are
+//! among the `k` that began after the read and ended before its last event. With `n` events: if `k = n`, A3 leaves
+//! one assignment. If `k > n` there are steps without an event: prompt in chunks, tokens without text, a step ahead
+//! that was thrown away. When only one of them ended before the first event, and `usage` counts as many tokens as
+//! there are steps up to the end of the answer, each step gave one token and the assignment is known too. Otherwise
+//! the first launch is known (the first step after the read) and the rest is aligned as in case 3. An answer that is
+//! not a stream has no events: all steps between read and last byte are its own, unless the engine may still be busy
+//! with a request whose client has gone.
+//!
+//! **One thread** (case 1). The thread that read the request made the waits and wrote the events. One thread does one
+//! thing after the other, so a step between two writes belongs to the exchange whose write follows, *provided* the
+//! thread works on one request at a time. That is checked: no other exchange was open for writing on the thread, each
+//! event has exactly one step between it and the one before, and either one step precedes the first event (whatever
+//! waits in the queue) or no other request was in flight at all. (It is assumed that such a thread writes a result
+//! before it waits for the next one.)
+//!
+//! **Aligned** (case 3). Under continuous batching each running request is in each step, so the request's events
+//! follow consecutive steps: `event i <- step s + i`. Many starts `s` satisfy A1 and A2 (any that is early enough);
+//! the latest for which *all* events come after their steps is nearly always right, because one quick write among the
+//! events pins the whole sequence, where the latest step before *each* event goes wrong with each slow write.
+//! This is put as a shortest path (`align`): the cost of an event is minus the log-density of its lag (result to write)
+//! under the distribution learned from this service's own requests, and passing over a step costs something too, so
+//! a prefill that the engine ran by itself, or a preemption, does not shift the rest. Before anything is learned
+//! short lags are the likely ones, which is the latest start; once learned, the distribution decides where several
+//! starts are possible, even when every lag is longer than a step. Always `estimated`. A path whose lags do not look
+//! like this service's is not used.
+//! Where `usage` counts one token more than there are events, the last one had no text (end of sequence), and the end
+//! of the answer counts as its event. Where it counts more, several tokens came in one event: steps passed over cost
+//! less, and their number is not told. The first launch is the begin of the first-token step; earlier chunks of its
+//! prompt cannot be told from steps without it, except while no other request was there.
+//!
+//! **Bounded** (case 4). Everything else: only what A1 and A2 say of the first launch, first and last result.
+//!
+//! Of several GPU processes one is the engine (`Service::engine`); with more than one active nothing is `exact`
+//! but the single thread.
+
+use super::{
+    align::{Problem, Scratch, align},
+    live::Live,
+    record::Confidence,
+    service::{Choice, Engine, Process, Service},
+    step::StepLog,
+};
+use crate::track::Exchange;
+
+/// Events from which an aligned request teaches its service's lags.
+const TEACHES: usize = 16;
+/// Lags learned of one request.
+const LESSONS: usize = 32;
+
+/// When a request's forward began and ended, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// First launch of its first step.
+    pub first_launch: u64,
+    /// Result of the step that gave the first content event; `None` when that cannot be told.
+    pub first_result: Option<u64>,
+    /// Result of its last step.
+    pub last_result: u64,
+    /// How long the engine was busy with steps without it between its read and its first launch.
+    pub queue: u64,
+}
+
+/// Between which times the ends of [`Forward`] must lie, ns: `[least, most]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First launch of its first step.
+    pub first_launch: [u64; 2],
+    /// Result of the step that gave the first content event, for streams.
+    pub first_result: Option<[u64; 2]>,
+    /// Result of its last step.
+    pub last_result: [u64; 2],
+    /// How long the engine was busy between the read and either end of `first_launch`.
+    pub queue: [u64; 2],
+}
+
+/// What is known of a request's steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assignment {
+    /// How sure it is; `None` when there was nothing to assign.
+    pub confidence: Option<Confidence>,
+    /// The forward, where it is known or estimated.
+    pub forward: Option<Forward>,
+    /// Bounds of the forward, where it is not exact.
+    pub range: Option<Range>,
+    /// Number of steps.
+    pub steps: Option<u64>,
+    /// Mean number of requests in them.
+    pub batch_mean: Option<f64>,
+    /// Union of its steps' intervals, ns.
+    pub gpu_active_ns: Option<u64>,
+    /// Time in memory calls of the engine during the forward, ns.
+    pub alloc_wait_ns: Option<u64>,
+}
+
+/// A request to place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    /// The exchange.
+    pub(crate) exchange: &'a Exchange,
+    /// What was noted while it ran.
+    pub(crate) live: &'a Live,
+    /// Last request byte read.
+    pub(crate) read: u64,
+    /// Last response byte written.
+    pub(crate) end: u64,
+    /// Times of its content events, sorted; empty unless it streams.
+    pub(crate) times: &'a [u64],
+}
+
+impl Question<'_> {
+    /// Tokens that had no event of their own.
+    fn extra_tokens(&self) -> Option<u64> {
+        self.exchange.output_tokens.map(|t| t.saturating_sub(self.times.len() as u64))
+    }
+
+    /// All its content events are known, and they are of one choice.
+    fn whole(&self) -> bool {
+        !self.exchange.interleaved && self.exchange.content_total == self.exchange.content.len() as u64
+    }
+}
+
+/// Steps found for a request, as indices of its engine's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placed {
+    confidence: Confidence,
+    own: Vec<u32>,
+    /// Where in `own` the step of the first event is.
+    first_event: Option<usize>,
+    /// The number of steps is known as well as they are.
+    counted: bool,
+}
+
+impl Placed {
+    fn exact(steps: std::ops::Range<usize>, first_event: Option<usize>) -> Self {
+        let own = steps.map(|i| i as u32).collect();
+        Self { confidence: Confidence::Exact, own, first_event, counted: true }
+    }
+}
+
+/// The answer, and the steps behind it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// What to tell.
+    pub(crate) assignment: Assignment,
+    /// The engine.
+    pub(crate) pid: u32,
+    /// Its steps' indices in the engine's log; empty when only bounds are known.
+    pub(crate) own: Vec<u32>,
+}
+
+/// Places a request.
+pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scratch) -> Found {
+    let engine = match service.engine(q.exchange.pid, q.read, q.end) {
+        Choice::One(engine) => engine,
+        Choice::Idle if !service.processes.is_empty() => return no_steps(),
+        Choice::Idle | Choice::Several => return bounded(None, 0),
+    };
+    let process = &service.processes[&engine.pid];
+    let log = &process.log;
+    if !log.complete_since(q.read) {
+        return bounded(None, engine.pid);
+    }
+    let low = log.begun_after(q.read);
+    let placed = place(q, engine, service, low, scratch);
+    let range = range(q, log, low, known_first(q, service, log, low));
+    let Some(placed) = placed else {
+        return bounded(range, engine.pid);
+    };
+    let assignment = describe(q, process, &placed, range);
+    let lessons = lessons(q, log, &placed);
+    let weight = if placed.confidence == Confidence::Exact { 2.0 } else { 1.0 };
+    service.lags.learn(lessons, weight);
+    Found { assignment, pid: engine.pid, own: placed.own }
+}
+
+fn bounded(range: Option<Range>, pid: u32) -> Found {
+    let assignment = Assignment { confidence: Some(Confidence::Bounded), range, ..Assignment::default() };
+    Found { assignment, pid, own: Vec::new() }
+}
+
+/// The service has an engine, and it did nothing that could be for this request. Not `exact`: a process that has not
+/// been discovered yet may have.
+fn no_steps() -> Found {
+    let assignment =
+        Assignment { confidence: Some(Confidence::Estimated), steps: Some(0), ..Assignment::default() };
+    Found { assignment, pid: 0, own: Vec::new() }
+}
+
+fn place(q: Question<'_>, engine: Engine, service: &Service, low: usize, scratch: &mut Scratch) -> Option<Placed> {
+    let log = &service.processes[&engine.pid].log;
+    let alone = engine.only && q.live.alone();
+    if q.times.is_empty() {
+        let clear = q.exchange.streaming != Some(true) && !service.leftovers(q.read);
+        return (alone && clear).then(|| alone_at_once(q, log, low)).flatten();
+    }
+    if q.exchange.interleaved {
+        return interleaved(q, log, low);
+    }
+    let exact = || {
+        let found = if alone { alone_in_turn(q, log, low) } else { None };
+        found.or_else(|| one_thread(q, service, log, low))
+    };
+    let exact = if q.whole() { exact() } else { None };
+    exact.or_else(|| aligned(q, service, log, low, scratch))
+}
+
+/// All steps of `range` began after the read, and the begin of the first is known.
+fn sound(q: Question<'_>, log: &StepLog, range: std::ops::Range<usize>) -> bool {
+    !range.is_empty() && !log.get(range.start).bounded && log.range(range).all(|s| s.begin >= q.read)
+}
+
+/// Alone, and the answer came at once.
+fn alone_at_once(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
+    let steps = low..log.ended_by(q.end);
+    sound(q, log, steps.clone()).then(|| Placed::exact(steps, None))
+}
+
+/// Alone, and as many steps as events or tokens.
+fn alone_in_turn(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
+    let (first, last) = (*q.times.first()?, *q.times.last()?);
+    let (by_first, by_last, by_end) = (log.ended_by(first), log.ended_by(last), log.ended_by(q.end));
+    let silent_end = q.extra_tokens() == Some(1) && by_end == by_last + 1;
+    let mut steps = low..by_last;
+    if steps.len() == q.times.len() {
+        steps.end += usize::from(silent_end);
+    } else {
+        steps.end = by_end;
+        if by_first != low + 1 || q.exchange.output_tokens != Some(steps.len() as u64) {
+            return None;
+        }
+    }
+    let in_turn = q.times.iter().zip(low..).all(|(t, i)| i < by_last && log.get(i).end <= *t);
+    (in_turn && sound(q, log, steps.clone())).then(|| Placed::exact(steps, Some(0)))
+}
+
+/// One request at a time on one thread that does everything.
+fn one_thread(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<Placed> {
+    let first = q.live.first.filter(|_| q.live.one_thread)?;
+    if service.writers.shared_since(q.live.reader_tid, first.time_ns) {
+        return None;
+    }
+    let from = low.max(log.ended_by(first.boundary_ns));
+    let by_first = log.ended_by(*q.times.first()?);
+    let leading = by_first.checked_sub(from)?;
+    let one_each = q.times.windows(2).all(|w| log.ended_by(w[1]) == log.ended_by(w[0]) + 1);
+    if leading == 0 || (leading > 1 && first.company) || !one_each {
+        return None;
+    }
+    let by_last = by_first + q.times.len() - 1;
+    let trailing = log.ended_by(q.end) - by_last;
+    let steps = match (trailing, q.extra_tokens()) {
+        (0, _) | (_, Some(0)) => from..by_last,
+        (1, Some(1)) => from..by_last + 1,
+        _ => return None,
+    };
+    let here = log.range(steps.clone()).all(|s| s.tid == q.live.reader_tid);
+    (here && sound(q, log, steps.clone())).then(|| Placed::exact(steps, Some(leading - 1)))
+}
+
+/// Several choices share the steps: the latest step before the first and before the last event.
+fn interleaved(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
+    let (first, last) = (log.ended_by(*q.times.first()?), log.ended_by(*q.times.last()?));
+    let start = first.checked_sub(1).filter(|s| *s >= low)?;
+    let own = (start..last).map(|i| i as u32).collect();
+    Some(Placed { confidence: Confidence::Estimated, own, first_event: Some(0), counted: false })
+}
+
+/// The cheapest increasing sequence of steps.
+fn aligned(q: Question<'_>, service: &Service, log: &StepLog, low: usize, scratch: &mut Scratch) -> Option<Placed> {
+    let mut times = q.times.to_vec();
+    let silent_end = q.whole() && q.extra_tokens() == Some(1);
+    times.extend(silent_end.then_some(q.end));
+    let coalesced = q.extra_tokens().is_some_and(|x| x > 1);
+    let problem = Problem { log, low, times: &times, lags: &service.lags, coalesced };
+    let path = align(problem, scratch)?;
+    if !service.lags.plausible(path.mean_cost) {
+        return None;
+    }
+    let start = path.own[0];
+    let known = known_first(q, service, log, low).map_or(start, |i| i as u32).min(start);
+    let mut own: Vec<u32> = (known..start).collect();
+    let first_event = Some(own.len());
+    own.extend(path.own);
+    Some(Placed { confidence: Confidence::Estimated, own, first_event, counted: q.whole() && !coalesced })
+}
+
+/// The first step, where it is known: the request came alone, and began before another came.
+fn known_first(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<usize> {
+    if !q.live.alone_at_read || service.leftovers(q.read) || low >= log.len() {
+        return None;
+    }
+    let step = log.get(low);
+    (!step.bounded && q.live.joined_ns.is_none_or(|t| step.begin < t)).then_some(low)
+}
+
+/// What A1 and A2 say.
+fn range(q: Question<'_>, log: &StepLog, low: usize, known_first: Option<usize>) -> Option<Range> {
+    let by_end = log.ended_by(q.end);
+    let by_first = q.times.first().map_or(by_end, |t| log.ended_by(*t));
+    let by_last = match q.times.last() {
+        Some(t) if q.whole() && q.extra_tokens() == Some(0) => log.ended_by(*t),
+        _ => by_end,
+    };
+    if by_first <= low {
+        return None;
+    }
+    let first_launch = match known_first {
+        Some(i) => [log.get(i).begin; 2],
+        None => [earliest(log, low..by_first).max(q.read), latest(log, low..by_first)],
+    };
+    let each = if q.whole() { q.times.len().saturating_sub(1) } else { 0 };
+    let result = |i: usize| log.get(i.min(by_last - 1)).end;
+    Some(Range {
+        first_launch,
+        first_result: (!q.times.is_empty()).then(|| [log.get(low).end, log.get(by_first - 1).end]),
+        last_result: [result(low + each), result(by_last - 1)],
+        queue: first_launch.map(|t| log.busy_ns(q.read, t)),
+    })
+}
+
+/// How many steps at either end of a range are looked at for the extreme begin: steps are sorted by their ends, and
+/// more than this many are never in flight.
+const IN_FLIGHT: usize = 16;
+
+fn earliest(log: &StepLog, range: std::ops::Range<usize>) -> u64 {
+    log.range(range).take(IN_FLIGHT).map(|s| s.begin).min().unwrap_or_default()
+}
+
+fn latest(log: &StepLog, range: std::ops::Range<usize>) -> u64 {
+    log.range(range).rev().take(IN_FLIGHT).map(|s| s.begin).max().unwrap_or_default()
+}
+
+/// What to tell of the steps found.
+fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<Range>) -> Assignment {
+    let log = &process.log;
+    let steps = || placed.own.iter().map(|i| log.get(*i as usize));
+    let first_launch = steps().next().map_or(q.read, |s| s.begin).max(q.read);
+    let last_result = steps().next_back().map_or(q.read, |s| s.end);
+    // Of an answer with more events than are kept, the last step is only known by the end of the answer.
+    let kept = q.exchange.content_total <= q.exchange.content.len() as u64 || q.times.is_empty();
+    let last_result = if kept { last_result } else { log.get(log.ended_by(q.end).saturating_sub(1)).end };
+    let first_result = placed.first_event.and_then(|i| steps().nth(i)).map(|s| s.end);
+    let forward = Forward { first_launch, first_result, last_result, queue: log.busy_ns(q.read, first_launch) };
+    let exact = placed.confidence == Confidence::Exact;
+    Assignment {
+        confidence: Some(placed.confidence),
+        forward: Some(forward),
+        range: range.filter(|_| !exact),
+        steps: placed.counted.then_some(placed.own.len() as u64),
+        batch_mean: None,
+        gpu_active_ns: placed.counted.then(|| super::busy::union(steps().map(|s| (s.begin, s.end)))),
+        alloc_wait_ns: process.alloc_wait_ns(first_launch, last_result),
+    }
+}
+
+/// Lags that this request teaches: a sample of them, and none when it is not sure enough.
+fn lessons(q: Question<'_>, log: &StepLog, placed: &Placed) -> Vec<u64> {
+    let n = q.times.len();
+    let sure = placed.confidence == Confidence::Exact || n >= TEACHES;
+    let Some(start) = placed.first_event.filter(|_| sure && placed.counted && n > 0) else {
+        return Vec::new();
+    };
+    // Where there are more steps than events, a step without an event may lie anywhere among them.
+    let aligned = placed.confidence == Confidence::Estimated;
+    if !aligned && placed.own.len() - start != n {
+        return Vec::new();
+    }
+    (0..n)
+        .step_by(n.div_ceil(LESSONS))
+        .map(|i| q.times[i].saturating_sub(log.get(placed.own[start + i] as usize).end))
+        .collect()
+}

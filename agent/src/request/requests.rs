@@ -1,0 +1,260 @@
+//! Joining what tracking says of requests and of steps, request by request.
+
+use std::collections::BTreeMap;
+
+use wire::cuda;
+
+use super::{
+    align::Scratch,
+    assign::{Assignment, Question, assign},
+    batch,
+    live::{First, Live},
+    record::{Confidence, Outcome},
+    service::Service,
+    step::StepInfo,
+};
+use crate::{
+    health::Health,
+    track::{ContentEvent, Exchange, ExchangeId, ServiceId, Tracked},
+};
+
+/// Requests in flight that are remembered.
+const LIVE_KEPT: usize = 65_536;
+/// Services that are remembered.
+const SERVICES_KEPT: usize = 1024;
+
+/// What became final.
+#[derive(Debug)]
+pub enum Settled {
+    /// A request is over.
+    Request(Box<Ended>),
+    /// A GPU step of a process of a service, of whatever work.
+    Step(ServiceId, cuda::Step),
+    /// A memory call of a process of a service.
+    Memory(ServiceId, cuda::Memory),
+}
+
+/// A request that is over, and its steps.
+#[derive(Debug)]
+pub struct Ended {
+    /// What the wire told.
+    pub exchange: Exchange,
+    /// Its steps; the default when its beginning or end was not seen.
+    pub assignment: Assignment,
+}
+
+/// Requests and steps of all services. Pure: time comes from what it is given.
+#[derive(Debug, Default)]
+pub struct Requests {
+    live: BTreeMap<ExchangeId, Live>,
+    services: BTreeMap<ServiceId, Service>,
+    scratch: Scratch,
+}
+
+impl Requests {
+    /// Nothing known yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes one piece of news and appends what became final to `out`.
+    pub fn apply(&mut self, tracked: Tracked, health: &mut Health, out: &mut Vec<Settled>) {
+        match tracked {
+            Tracked::RequestRead { exchange, service, time_ns, tid } => {
+                self.read(exchange, service, time_ns, tid, health);
+            }
+            Tracked::Content { exchange, event } => self.content(exchange, event, health),
+            Tracked::Finished(exchange) => self.finished(*exchange, health, out),
+            Tracked::Step { service, step } => {
+                self.step(service, &step, health);
+                out.push(Settled::Step(service, step));
+            }
+            Tracked::Memory { service, memory } => {
+                self.memory(service, &memory, health);
+                out.push(Settled::Memory(service, memory));
+            }
+            // Its steps stop by themselves, and are needed until the requests that they served are over.
+            Tracked::ProcessExit { service, time_ns, .. } => self.prune(service, time_ns),
+            Tracked::Tick { time_ns } => self.services.values_mut().for_each(|s| s.prune(time_ns)),
+            Tracked::End { .. } => {
+                health.limit_by("requests_unfinished_at_end", self.live.len() as u64);
+                *self = Self::default();
+            }
+        }
+    }
+
+    fn read(&mut self, id: ExchangeId, service_id: ServiceId, read: u64, tid: u32, health: &mut Health) {
+        if self.live.len() >= LIVE_KEPT {
+            health.limit("requests_in_flight");
+            self.forget_oldest();
+        }
+        let Some(service) = service(&mut self.services, service_id, health) else { return };
+        // Only the first of several can have been alone until now.
+        if let (1, Some((_, only))) = (service.live.len(), service.live.first())
+            && let Some(other) = self.live.get_mut(only)
+        {
+            other.joined_ns.get_or_insert(read);
+        }
+        let live = Live {
+            service: service_id,
+            read_ns: Some(read),
+            reader_tid: tid,
+            alone_at_read: service.live.is_empty(),
+            joined_ns: None,
+            blurred: false,
+            first: None,
+            one_thread: true,
+        };
+        service.live.insert((read, id));
+        self.live.insert(id, live);
+    }
+
+    fn content(&mut self, id: ExchangeId, event: ContentEvent, health: &mut Health) {
+        let known = self.live.get_mut(&id);
+        let Some((live, service)) = known.and_then(|l| self.services.get_mut(&l.service).map(|s| (l, s))) else {
+            health.ignore("content_of_unknown_request");
+            return;
+        };
+        live.one_thread &= event.tid == live.reader_tid;
+        if live.first.is_some() {
+            service.writers.more(event);
+            return;
+        }
+        let boundary_ns = service.writers.begin(event);
+        let company = service.live.len() > 1;
+        live.first = Some(First { time_ns: event.time_ns, tid: event.tid, boundary_ns, company });
+    }
+
+    fn step(&mut self, id: ServiceId, step: &cuda::Step, health: &mut Health) {
+        let Some(service) = service(&mut self.services, id, health) else { return };
+        let Some(info) = StepInfo::new(step) else {
+            health.ignore("marker_without_launch");
+            return;
+        };
+        if service.step(step.header.tgid, info, step.work.d2h_bytes > 0) {
+            health.limit("steps");
+        }
+    }
+
+    fn memory(&mut self, id: ServiceId, memory: &cuda::Memory, health: &mut Health) {
+        let Some(service) = service(&mut self.services, id, health) else { return };
+        let (process, forgot) = service.process(memory.header.tgid);
+        let evicted = process.memory_call(memory.enter_ns, memory.header.time_ns);
+        if forgot || evicted {
+            health.limit("memory_calls");
+        }
+    }
+
+    fn finished(&mut self, exchange: Exchange, health: &mut Health, out: &mut Vec<Settled>) {
+        let live = self.leave(&exchange);
+        if exchange.probe {
+            health.count("probe");
+            return;
+        }
+        let assignment = live.map(|live| self.settle(&exchange, &live)).unwrap_or_default();
+        health.count(match assignment.confidence {
+            Some(Confidence::Exact) => "exact",
+            Some(Confidence::Estimated) => "estimated",
+            Some(Confidence::Bounded) => "bounded",
+            None => "without_stages",
+        });
+        out.push(Settled::Request(Box::new(Ended { exchange, assignment })));
+    }
+
+    /// Takes a request out of the books.
+    fn leave(&mut self, exchange: &Exchange) -> Option<Live> {
+        let live = exchange.id.and_then(|id| self.live.remove(&id));
+        let id = live.as_ref().map(|l| l.service).or(exchange.service)?;
+        let service = self.services.get_mut(&id)?;
+        let end = exchange.last_byte_out_ns.max(exchange.close_ns);
+        if cut_off(exchange.outcome)
+            && let Some(end) = end
+        {
+            service.cut_off(end);
+        }
+        let Some(live) = live else {
+            // It was in flight all the time without being known: nobody was as alone as it seemed.
+            each(&mut self.live, service, |other| other.alone_at_read = false);
+            return None;
+        };
+        if let (Some(read), Some(id)) = (live.read_ns, exchange.id) {
+            service.live.remove(&(read, id));
+        }
+        if let Some(end) = exchange.last_byte_out_ns {
+            service.writers.end(live.first.map_or(live.reader_tid, |f| f.tid), end, live.first.is_some());
+        }
+        Some(live)
+    }
+
+    /// Assigns steps to a request that is over.
+    fn settle(&mut self, exchange: &Exchange, live: &Live) -> Assignment {
+        let Self { live: all, services, scratch } = self;
+        let Some(service) = services.get_mut(&live.service) else { return Assignment::default() };
+        let (Some(_), Some(read), Some(end)) =
+            (exchange.first_byte_in_ns, live.read_ns.or(exchange.last_byte_in_ns), exchange.last_byte_out_ns)
+        else {
+            return Assignment::default();
+        };
+        let streams = exchange.first_token_ns.is_some() || exchange.streaming == Some(true);
+        let mut times: Vec<u64> =
+            exchange.content.iter().filter(|_| streams).map(|e| e.time_ns.min(end)).collect();
+        times.sort_unstable();
+        let found = assign(Question { exchange, live, read, end, times: &times }, service, scratch);
+        let mut assignment = found.assignment;
+        let others = || service.live.iter().filter_map(|(_, id)| all.get(id));
+        if let Some(process) = service.processes.get_mut(&found.pid).filter(|_| !found.own.is_empty()) {
+            process.log.join(&found.own);
+            let started = others().filter_map(|l| l.first.map(|f| f.time_ns));
+            let known = assignment.steps.is_some() && !live.blurred;
+            assignment.batch_mean = known.then(|| batch::mean(&process.log, &found.own, started)).flatten();
+        } else {
+            // The others' steps may have held it.
+            each(all, service, |other| other.blurred = true);
+        }
+        assignment
+    }
+
+    fn prune(&mut self, id: ServiceId, now: u64) {
+        if let Some(service) = self.services.get_mut(&id) {
+            service.prune(now);
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((id, live)) = self.live.pop_first() else { return };
+        if let (Some(service), Some(read)) = (self.services.get_mut(&live.service), live.read_ns) {
+            service.live.remove(&(read, id));
+            service.cut_off(read);
+        }
+    }
+}
+
+/// Does something to each request of a service that is in flight.
+fn each(all: &mut BTreeMap<ExchangeId, Live>, service: &Service, mut change: impl FnMut(&mut Live)) {
+    for (_, id) in &service.live {
+        if let Some(live) = all.get_mut(id) {
+            change(live);
+        }
+    }
+}
+
+/// The engine may go on with a request that ended like this.
+fn cut_off(outcome: Option<Outcome>) -> bool {
+    matches!(
+        outcome,
+        None | Some(Outcome::ClientDisconnect | Outcome::Truncated | Outcome::Timeout | Outcome::Unknown)
+    )
+}
+
+/// The service with this id; `None`, counted, when there are too many.
+fn service<'a>(
+    services: &'a mut BTreeMap<ServiceId, Service>,
+    id: ServiceId,
+    health: &mut Health,
+) -> Option<&'a mut Service> {
+    if !services.contains_key(&id) && services.len() >= SERVICES_KEPT {
+        health.limit("services");
+        return None;
+    }
+    Some(services.entry(id).or_default())
+}

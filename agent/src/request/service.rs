@@ -1,0 +1,202 @@
+//! What is kept of one service: its GPU processes, its requests in flight, its writers and its lags.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    busy::Busy,
+    lag::Lags,
+    live::Writers,
+    step::{StepInfo, StepLog},
+};
+use crate::track::ExchangeId;
+
+/// GPU processes kept per service.
+const PROCESSES_KEPT: usize = 64;
+/// Disjoint intervals of memory calls kept per process.
+const MEMORY_KEPT: usize = 16_384;
+/// An engine without a step for this long has nothing left to do.
+const IDLE_NS: u64 = 100_000_000;
+/// An engine may go on with an aborted request for as long as this.
+const LEFTOVER_NS: u64 = 30_000_000_000;
+
+/// One GPU process.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    /// Its steps.
+    pub(crate) log: StepLog,
+    memory: Busy,
+    memory_lost_ns: u64,
+}
+
+impl Process {
+    /// Adds a memory call; true when an old one had to go for it.
+    pub(crate) fn memory_call(&mut self, begin: u64, end: u64) -> bool {
+        self.memory.add(begin, end);
+        if self.memory.len() <= MEMORY_KEPT {
+            return false;
+        }
+        self.memory_lost_ns = self.memory.drop_oldest().unwrap_or_default();
+        true
+    }
+
+    /// Time in memory calls within `[from, to]`; `None` when some were forgotten.
+    pub(crate) fn alloc_wait_ns(&self, from: u64, to: u64) -> Option<u64> {
+        (self.memory_lost_ns < from || self.memory_lost_ns == 0).then(|| self.memory.measure(from, to))
+    }
+}
+
+/// The process whose steps are a request's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Engine {
+    /// Its process id.
+    pub(crate) pid: u32,
+    /// No other process of the service had steps meanwhile.
+    pub(crate) only: bool,
+}
+
+/// What can be said of the process that worked for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// No process had a step that could be the request's.
+    Idle,
+    /// This one.
+    One(Engine),
+    /// Several had, and nothing tells which counts.
+    Several,
+}
+
+/// One service.
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    /// Its GPU processes, by process id.
+    pub(crate) processes: BTreeMap<u32, Process>,
+    /// Requests in flight, by the time they were read.
+    pub(crate) live: BTreeSet<(u64, ExchangeId)>,
+    /// Its writing threads.
+    pub(crate) writers: Writers,
+    /// How long its results take to the socket.
+    pub(crate) lags: Lags,
+    /// End of the last request that was cut off, while the engine may still be busy with it.
+    cut_off_ns: Option<u64>,
+}
+
+impl Service {
+    /// The process with this id; makes room for it by forgetting the one that was silent longest, and says whether
+    /// that was necessary.
+    pub(crate) fn process(&mut self, pid: u32) -> (&mut Process, bool) {
+        let full = !self.processes.contains_key(&pid) && self.processes.len() >= PROCESSES_KEPT;
+        if full {
+            let silent = self.processes.iter().min_by_key(|(_, p)| p.log.last_end()).map(|(pid, _)| *pid);
+            silent.map(|pid| self.processes.remove(&pid));
+        }
+        (self.processes.entry(pid).or_default(), full)
+    }
+
+    /// Adds a step; true when something old had to go for it.
+    pub(crate) fn step(&mut self, pid: u32, step: StepInfo, returns_data: bool) -> bool {
+        let (process, forgot) = self.process(pid);
+        let idle_before = step.begin > process.log.last_end() + IDLE_NS;
+        process.log.returns_data |= returns_data;
+        let evicted = process.log.push(step);
+        if idle_before {
+            self.cut_off_ns = None;
+        }
+        forgot || evicted
+    }
+
+    /// A request was cut off: the engine may not know yet.
+    pub(crate) fn cut_off(&mut self, time_ns: u64) {
+        self.cut_off_ns = self.cut_off_ns.max(Some(time_ns));
+    }
+
+    /// At `t` the engine may still have been busy with a request that is over.
+    pub(crate) fn leftovers(&self, t: u64) -> bool {
+        self.cut_off_ns.is_some_and(|cut| t < cut + LEFTOVER_NS)
+    }
+
+    /// The engine of a request that process `reader` read and that lived in `[from, to]`: the reader itself if it
+    /// has steps, else the only process that has, else the only one that brings results back.
+    pub(crate) fn engine(&self, reader: u32, from: u64, to: u64) -> Choice {
+        let active = |(_, p): &(&u32, &Process)| p.log.begun_after(from) < p.log.ended_by(to);
+        let active: Vec<_> = self.processes.iter().filter(active).collect();
+        let one = |pid| Choice::One(Engine { pid, only: active.len() == 1 });
+        let mut ranks = active.iter().filter(|(_, p)| p.log.returns_data);
+        match (active.as_slice(), ranks.next(), ranks.next()) {
+            ([], ..) => Choice::Idle,
+            ([(pid, _)], ..) => one(**pid),
+            _ if active.iter().any(|(pid, _)| **pid == reader) => one(reader),
+            (_, Some((pid, _)), None) => one(**pid),
+            _ => Choice::Several,
+        }
+    }
+
+    /// Forgets what no request in flight, and none to come, can need; `now` is the time of the latest event.
+    pub(crate) fn prune(&mut self, now: u64) {
+        let floor = self.live.first().map_or(now, |(read, _)| *read);
+        for process in self.processes.values_mut() {
+            process.log.prune(floor);
+            process.memory.prune(floor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(begin: u64, end: u64) -> StepInfo {
+        StepInfo { begin, end, tid: 1, members: 0, bounded: false }
+    }
+
+    /// Steps of processes 10, 11, … with whether they bring data back.
+    fn service(processes: &[(&[(u64, u64)], bool)]) -> Service {
+        let mut service = Service::default();
+        for (i, (steps, returns)) in processes.iter().enumerate() {
+            for (b, e) in *steps {
+                service.step(10 + i as u32, step(*b, *e), *returns);
+            }
+        }
+        service
+    }
+
+    #[test]
+    fn which_process_is_the_engine() {
+        let busy: &[(u64, u64)] = &[(100, 200), (200, 300)];
+        let early: &[(u64, u64)] = &[(1, 2)];
+        let engine = |pid, only| Choice::One(Engine { pid, only });
+        let cases = [
+            ("none", service(&[]), 1, Choice::Idle),
+            ("one", service(&[(busy, false)]), 1, engine(10, true)),
+            ("one, another was busy once", service(&[(early, true), (busy, false)]), 1, engine(11, true)),
+            ("reader among several", service(&[(busy, false), (busy, true)]), 10, engine(10, false)),
+            ("output rank", service(&[(busy, false), (busy, true)]), 1, engine(11, false)),
+            ("two that return data", service(&[(busy, true), (busy, true)]), 1, Choice::Several),
+        ];
+        for (name, service, reader, want) in cases {
+            assert_eq!(service.engine(reader, 50, 400), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn leftovers_end_when_the_engine_was_idle() {
+        let mut service = service(&[(&[(100, 200)], true)]);
+        service.cut_off(250);
+        service.step(10, step(210, 300), true);
+        assert!(service.leftovers(300));
+        service.step(10, step(301 + IDLE_NS, 400 + IDLE_NS), true);
+        assert!(!service.leftovers(500 + IDLE_NS));
+        service.cut_off(1_000_000_000);
+        assert!(service.leftovers(2_000_000_000) && !service.leftovers(1_000_000_000 + LEFTOVER_NS));
+    }
+
+    #[test]
+    fn processes_are_bounded() {
+        let mut service = Service::default();
+        let forgot = (0..PROCESSES_KEPT as u32 + 3).filter(|i| {
+            let t = 100 * u64::from(*i);
+            service.step(*i, step(t, t + 1), false)
+        });
+        assert_eq!(forgot.count(), 3);
+        assert_eq!(service.processes.keys().next(), Some(&3));
+    }
+}

@@ -1,0 +1,152 @@
+//! A request that is over to its record.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::{Partition, Stamps, bounds, partition};
+use crate::{
+    health::Health,
+    request::{
+        Ended, RequestRecord,
+        record::{Confidence, Flag},
+    },
+    track::{Exchange, ServiceId},
+};
+
+/// Names and the wall clock, which the tracker knows.
+pub trait Names {
+    /// Name of a service, as exported.
+    fn service_name(&self, service: ServiceId) -> &str;
+    /// Name of a process.
+    fn comm(&self, pid: u32) -> Option<&str>;
+    /// Container of a process.
+    fn container(&self, pid: u32) -> Option<&str>;
+    /// Wall clock at a monotonic time, ns since the Unix epoch.
+    fn wall_ns(&self, mono_ns: u64) -> Option<u64>;
+}
+
+/// The record of a request. Counts what had to be adjusted.
+pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestRecord {
+    let Ended { exchange, assignment } = ended;
+    let stamps = stamps(&exchange, &assignment);
+    let mut record = RequestRecord {
+        ts: exchange.first_byte_in_ns.and_then(|t| names.wall_ns(t)).map(rfc3339),
+        comm: names.comm(exchange.pid).unwrap_or_default().to_owned(),
+        service: exchange.service.map(|s| names.service_name(s).to_owned()).unwrap_or_default(),
+        container: names.container(exchange.pid).map(str::to_owned),
+        confidence: assignment.confidence,
+        steps: assignment.steps,
+        batch_size_mean: assignment.batch_mean,
+        gpu_active_s: assignment.gpu_active_ns.map(seconds),
+        alloc_wait_s: assignment.alloc_wait_ns.map(seconds),
+        sampled: true,
+        ..RequestRecord::default()
+    };
+    stream_times(&mut record, &exchange);
+    wire(&mut record, exchange);
+    if let Some(stamps) = stamps {
+        let partition = partition(&stamps);
+        if partition.adjusted {
+            health.count("clock_adjusted");
+            record.flags.push(Flag::ClockAdjusted);
+        }
+        stages(&mut record, &partition);
+        let not_exact = assignment.range.filter(|_| assignment.confidence != Some(Confidence::Exact));
+        record.stage_bounds = not_exact
+            .map(|range| bounds(&stamps, &range))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(stage, ns)| (stage.key().to_owned(), ns.map(seconds)))
+            .collect();
+    }
+    record.flags.sort_unstable();
+    record.flags.dedup();
+    record
+}
+
+fn stamps(exchange: &Exchange, assignment: &crate::request::Assignment) -> Option<Stamps> {
+    Some(Stamps {
+        first_in: exchange.first_byte_in_ns?,
+        last_in: exchange.last_byte_in_ns?,
+        last_out: exchange.last_byte_out_ns?,
+        blocked: exchange.blocked_ns,
+        forward: assignment.forward,
+    })
+}
+
+fn stages(record: &mut RequestRecord, partition: &Partition) {
+    record.e2e_s = Some(seconds(partition.e2e));
+    record.stages = partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
+}
+
+/// What a stream's content events tell.
+fn stream_times(record: &mut RequestRecord, exchange: &Exchange) {
+    record.output_tokens = exchange.output_tokens;
+    record.tokens_source = exchange.output_tokens.map(|_| "usage".to_owned());
+    if exchange.streaming == Some(true) {
+        record.chunks = Some(exchange.content_total);
+    }
+    let Some(first) = exchange.first_token_ns else { return };
+    record.ttft_s = exchange.first_byte_in_ns.map(|t| seconds(first.saturating_sub(t)));
+    if exchange.output_tokens.is_none() && exchange.content_total > 0 {
+        record.tokens_source = Some("chunks".to_owned());
+    }
+    let all = exchange.content.len() as u64 == exchange.content_total;
+    if exchange.interleaved || !all {
+        return;
+    }
+    token_gaps(record, exchange, first);
+}
+
+fn token_gaps(record: &mut RequestRecord, exchange: &Exchange, first: u64) {
+    let tokens = exchange.output_tokens.unwrap_or(exchange.content_total);
+    if let (Some(last), Some(gaps)) = (exchange.content.last(), tokens.checked_sub(1).filter(|n| *n > 0)) {
+        record.tpot_s = Some(seconds(last.time_ns.saturating_sub(first)) / gaps as f64);
+    }
+    let mut gaps: Vec<u64> =
+        exchange.content.windows(2).map(|w| w[1].time_ns.saturating_sub(w[0].time_ns)).collect();
+    if gaps.is_empty() {
+        return;
+    }
+    gaps.sort_unstable();
+    record.tbt_p50_s = Some(seconds(gaps[(gaps.len() - 1) / 2]));
+    record.tbt_max_s = gaps.last().copied().map(seconds);
+}
+
+/// What is copied from the exchange as it is.
+fn wire(record: &mut RequestRecord, exchange: Exchange) {
+    record.pid = exchange.pid;
+    record.local_port = exchange.local_port;
+    record.peer = exchange.peer;
+    record.protocol = exchange.protocol;
+    record.method = exchange.method;
+    record.path = exchange.path;
+    record.model = exchange.model;
+    record.api = exchange.api;
+    record.streaming = exchange.streaming;
+    record.status = exchange.status;
+    record.outcome = exchange.outcome;
+    record.finish_reason = exchange.finish_reason;
+    record.t_accept_ns = exchange.accept_ns;
+    record.t_first_byte_in_ns = exchange.first_byte_in_ns;
+    record.t_last_byte_in_ns = exchange.last_byte_in_ns;
+    // Arrival is the read as long as the network's own times are not observed.
+    record.t_read_done_ns = exchange.last_byte_in_ns;
+    record.t_first_byte_out_ns = exchange.first_byte_out_ns;
+    record.t_first_token_ns = exchange.first_token_ns;
+    record.t_last_byte_out_ns = exchange.last_byte_out_ns;
+    record.t_close_ns = exchange.close_ns;
+    record.bytes_in = exchange.bytes_in;
+    record.bytes_out = exchange.bytes_out;
+    record.input_tokens = exchange.input_tokens;
+    record.request_id = exchange.request_id;
+    record.trace_id = exchange.trace_id;
+    record.flags = exchange.flags;
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn rfc3339(wall_ns: u64) -> String {
+    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(wall_ns)).to_string()
+}
