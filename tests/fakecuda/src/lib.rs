@@ -15,6 +15,12 @@
 //! Duration of a kernel = `gridDimX` x `FAKECUDA_UNIT_NS`; of a graph = sum of what was captured; of a copy =
 //! `FAKECUDA_COPY_LATENCY_NS` + bytes / bandwidth.
 //!
+//! # What it costs
+//! `examples/cost.rs` prints it. On a loaded virtual machine of two cores: a launch takes 125-205 ns of the caller's
+//! time (525-660 ns with four threads on the two cores), and a wait returns late by 0.3 µs (p50) and 20-40 µs (p99)
+//! when it is 100 µs long, by 7 µs (p50) when it is 1 ms long, by 25 µs (p50) and 50 µs (p90) when it is 8 ms long:
+//! the longer the sleep, the deeper the core slept. The largest of 500 waits, 4-9 ms, are scheduling slices of others.
+//!
 //! # Environment (read at first use)
 //! | Variable | Meaning | Default |
 //! |---|---|---|

@@ -89,6 +89,9 @@ pub(crate) struct Args {
     /// Size of those allocations, bytes
     #[arg(long, default_value_t = 1 << 20)]
     pub(crate) alloc_bytes: usize,
+    /// Send buffer of client sockets, bytes; 0 leaves it to the kernel
+    #[arg(long, default_value_t = 0)]
+    pub(crate) send_buffer: usize,
     /// How long a drain after SIGTERM may take, milliseconds
     #[arg(long, default_value_t = 30_000)]
     pub(crate) drain_ms: u64,

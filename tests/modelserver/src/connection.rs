@@ -5,9 +5,10 @@ use std::net::TcpStream;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::args::Shape;
+use crate::args::{Args, Shape};
 use crate::clock::stamped;
 use crate::exchange::Exchange;
 use crate::http::{Inbound, Outbound, Written};
@@ -35,9 +36,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Takes an accepted socket.
-    pub(crate) fn new(stream: TcpStream, shape: Shape) -> io::Result<Self> {
+    pub(crate) fn new(stream: TcpStream, args: &Args) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        if args.send_buffer > 0 {
+            set_socket_send_buffer_size(&stream, args.send_buffer)?;
+        }
+        let shape = args.shape;
         Ok(Self { stream, shape, inbound: Inbound::default(), outbound: Outbound::default(), exchange: None })
     }
 

@@ -161,7 +161,7 @@ impl<'a, B: Backend> Server<'a, B> {
     fn accept(&mut self) {
         while let Some(listener) = self.listener.as_ref().filter(|_| self.connections.len() < MAX_CONNECTIONS)
         {
-            match listener.accept().and_then(|(stream, _)| Connection::new(stream, self.args.shape)) {
+            match listener.accept().and_then(|(stream, _)| Connection::new(stream, self.args)) {
                 Ok(connection) => {
                     self.numbers += 1;
                     self.counters.connections += 1;

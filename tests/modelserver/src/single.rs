@@ -72,7 +72,10 @@ impl Single {
         gpu.cuda.to_host(gpu.host[1], gpu.ids, gpu.id_bytes(1), gpu.stream)?;
         let (result, synced) = stamped(|| gpu.cuda.synchronize(gpu.stream));
         synced?;
-        let queue_ns = self.busy.measure(job.read_ns, launch.0);
+        let admission = prefill.then(|| Admission {
+            sched_ns: current.sched_ns,
+            queue_ns: self.busy.measure(job.read_ns, launch.0),
+        });
         self.busy.begin(launch.0);
         self.busy.end(result.1);
         scratch.map_or(Ok(()), |memory| gpu.cuda.free(memory))?;
@@ -80,7 +83,7 @@ impl Single {
             id: job.id,
             text: Some(text::token(job.seed, current.tokens).to_owned()),
             last: current.tokens + 1 == job.output_tokens,
-            admission: prefill.then_some(Admission { sched_ns: current.sched_ns, queue_ns }),
+            admission,
         };
         current.tokens += 1;
         Ok(StepDone { index, launch, result, outputs: vec![output], alloc_failures: gpu.alloc_failures })

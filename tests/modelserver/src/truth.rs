@@ -249,9 +249,10 @@ impl Busy {
     /// time in which the engine was running other requests' steps. To be called before the own step's `begin`.
     pub(crate) fn measure(&self, from: u64, to: u64) -> u64 {
         let open = self.open.iter().map(|&launch| (launch, to));
+        let over = self.closed.partition_point(|closed| closed.1 <= from);
         let mut covered = from;
         let mut total = 0;
-        for (begin, end) in self.closed.iter().copied().chain(open) {
+        for (begin, end) in self.closed.range(over..).copied().chain(open) {
             let (begin, end) = (begin.max(covered), end.min(to));
             if end > begin {
                 total += end - begin;

@@ -64,6 +64,11 @@ impl Outbound {
         self.bytes >= HIGH_WATER
     }
 
+    /// Whether the socket was full at the last write.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked_since.is_some()
+    }
+
     /// Time spent with a full socket since the last call, ns.
     pub(crate) fn take_blocked(&mut self) -> u64 {
         std::mem::take(&mut self.blocked)

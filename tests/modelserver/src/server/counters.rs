@@ -45,7 +45,7 @@ impl Counters {
     }
 
     /// Prometheus text.
-    pub(super) fn text(&self, in_engine: usize, open: usize) -> String {
+    pub(super) fn text(&self, in_engine: usize, open: usize, blocked: usize) -> String {
         let rows = [
             ("connections_total", self.connections),
             ("accept_errors_total", self.accept_errors),
@@ -64,6 +64,7 @@ impl Counters {
             ("requests_total{outcome=\"truncated\"}", self.truncated),
             ("requests_in_engine", in_engine as u64),
             ("connections_open", open as u64),
+            ("connections_blocked", blocked as u64),
         ];
         let line = |(name, value): &(&str, u64)| format!("modelserver_{name} {value}\n");
         rows.iter().map(line).collect::<Vec<_>>().concat()

@@ -154,6 +154,11 @@ impl<B: Backend> Server<'_, B> {
         Ok(call)
     }
 
+    fn metrics(&self) -> String {
+        let blocked = self.connections.values().filter(|connection| connection.outbound.is_blocked()).count();
+        self.counters.text(self.owners.len(), self.connections.len(), blocked)
+    }
+
     fn probe(&mut self, id: u64, path: &str, keep_alive: bool) {
         self.counters.probes += 1;
         let reply = match path {
@@ -161,11 +166,7 @@ impl<B: Backend> Server<'_, B> {
                 (503, "application/json", r#"{"status":"loading"}"#.to_owned())
             }
             "/health" => (200, "application/json", r#"{"status":"ok"}"#.to_owned()),
-            "/metrics" => (
-                200,
-                "text/plain; version=0.0.4",
-                self.counters.text(self.owners.len(), self.connections.len()),
-            ),
+            "/metrics" => (200, "text/plain; version=0.0.4", self.metrics()),
             _ => {
                 let models =
                     r#"{"object":"list","data":[{"id":"rig","object":"model","owned_by":"stagelens"}]}"#;
