@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use system::rig::{Load, ServerOptions, Shape};
 use system::run::Stage;
 
@@ -15,7 +15,10 @@ const SECRET: &str = "xyzzy-7f3a-plugh";
 
 /// A secret in prompts, headers and a query string is in no recording, log, answer of the API, or metric.
 pub(crate) fn secret_stays(dir: &Path) -> Result<()> {
-    let stage = Stage::set(&ServerOptions::new(Shape::Split), dir, &["--log-level", "trace"])?;
+    let config = dir.join("stagelens.toml");
+    fs::write(&config, "[log]\nlevel = \"trace\"\n")?;
+    let config = config.to_str().context("the path is UTF-8")?;
+    let stage = Stage::set(&ServerOptions::new(Shape::Split), dir, &["--config", config])?;
     let answer = send_by_hand(stage.server.port)?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "the server did not take the request: {answer}");
     let api = |stage: &Stage| -> Result<String> {
