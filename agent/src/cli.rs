@@ -111,10 +111,10 @@ struct Scope {
     /// Config file [default: /etc/stagelens/stagelens.toml if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Watch this process and what it starts; may be repeated [config: discovery.pids].
+    /// Watch only the service of this process; may be repeated [config: discovery.pids].
     #[arg(long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
-    /// Watch the service that listens on this port; may be repeated [config: discovery.ports].
+    /// Watch only the service that listens on this port; may be repeated [config: discovery.ports].
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
 }

@@ -1,16 +1,29 @@
 //! [0] Finding what to watch, and attaching to it. The only module with `unsafe` and the only one that changes
 //! anything on the host.
+//!
+//! [`Session`] is the whole of it for the rest of the agent: it loads the programs, finds services, attaches to their
+//! CUDA driver and sends what it sees as observations; [`crate::source::ring::RingSource`] then has the records.
+//! Beneath it, what decides is pure ([`table`], [`hazards`], [`verdict`], [`prologue`], [`discovery::group`]) and what
+//! acts is thin ([`attach`], [`targets`], [`discovery`]).
 
 pub mod attach;
 pub mod btf;
 pub mod discovery;
+mod doctor;
 pub mod elf;
 mod error;
 pub mod hazards;
 pub mod object;
 pub mod prologue;
+mod session;
+pub mod status;
 pub mod table;
 pub mod targets;
 pub mod verdict;
 
+pub use discovery::Hints;
+pub use doctor::{Check, Grade, doctor};
 pub use error::ProbeError;
+pub use session::{Session, Settings, SocketTier};
+pub use status::Status;
+pub use verdict::ProbeVerdict;

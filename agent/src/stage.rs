@@ -9,3 +9,10 @@ mod report;
 
 pub use partition::{Partition, Stage, Stamps, bounds, partition};
 pub use report::{Names, report};
+
+#[cfg(test)]
+mod accuracy;
+#[cfg(test)]
+mod simulator;
+#[cfg(test)]
+mod single;

@@ -1,7 +1,197 @@
 //! [3] Events to the state of processes, connections and exchanges on them.
 //!
 //! `Tracker::feed` takes one event and appends what it means to a list of [`Tracked`] values.
+//!
+//! | module | knows |
+//! |---|---|
+//! | [`process`] | which process belongs to which service |
+//! | [`connection`] | which side of a connection is the server |
+//! | [`server`] | offsets, gaps and framing of one connection |
+//! | [`http1`] | HTTP/1.1 messages of one direction |
+//! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
+//! | [`body`], [`sse`], [`json`] | what a body tells |
+//! | [`mask`] | what stays of captured bytes |
+//! | [`api`] | what a path tells |
 
+mod api;
+mod body;
+mod connection;
 mod exchange;
+mod exchanges;
+mod http1;
+mod json;
+mod mask;
+mod open;
+mod process;
+mod server;
+mod sse;
 
 pub use exchange::{ContentEvent, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
+
+use crate::{
+    decode::{Event, Observation, Stamp},
+    health::Health,
+};
+use connection::Connections;
+use exchanges::Context;
+use process::Processes;
+
+/// Limits of what is tracked. What goes over them is counted in [`Health`] and forgotten, oldest first.
+#[derive(Clone, Copy, Debug)]
+pub struct TrackSettings {
+    /// Connections, those included that carry no exchanges.
+    pub max_connections: usize,
+    /// Processes of services.
+    pub max_processes: usize,
+}
+
+impl Default for TrackSettings {
+    fn default() -> Self {
+        Self { max_connections: 16_384, max_processes: 16_384 }
+    }
+}
+
+/// The state of everything watched, as far as events told.
+#[derive(Debug)]
+pub struct Tracker {
+    processes: Processes,
+    connections: Connections,
+    next_exchange: u64,
+    /// Wall clock minus monotonic clock, ns, as last observed.
+    wall_offset_ns: Option<i128>,
+}
+
+impl Tracker {
+    /// Knows nothing yet.
+    pub fn new(settings: TrackSettings) -> Self {
+        Self {
+            processes: Processes::new(settings.max_processes),
+            connections: Connections::new(settings.max_connections),
+            next_exchange: 0,
+            wall_offset_ns: None,
+        }
+    }
+
+    /// Takes one event, masks its payload in place, and appends what it means to `out`.
+    pub fn feed(&mut self, event: Event<'_>, health: &mut Health, out: &mut Vec<Tracked>) {
+        match event {
+            Event::SocketData(data, payload) => {
+                let (connections, mut cx) = self.split(health, out);
+                connections.data(&data, payload, &mut cx);
+            }
+            Event::SocketOpen(open) => {
+                let (connections, mut cx) = self.split(health, out);
+                connections.open(&open, &mut cx);
+            }
+            Event::SocketState(state) => {
+                let (connections, mut cx) = self.split(health, out);
+                connections.state(&state, &mut cx);
+            }
+            Event::SocketListen(listen) => {
+                self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
+            }
+            Event::Step(step) => match self.processes.service(step.header.tgid) {
+                Some(service) => out.push(Tracked::Step { service, step }),
+                None => health.ignore("step_without_service"),
+            },
+            Event::Memory(memory) => match self.processes.service(memory.header.tgid) {
+                Some(service) => out.push(Tracked::Memory { service, memory }),
+                None => health.ignore("memory_without_service"),
+            },
+            Event::Exec(record) => self.processes.exec(&record),
+            Event::Fork(record) => self.processes.fork(&record, health),
+            Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
+            // For discovery; it answers with an observation when the process matters.
+            Event::CudaSeen(_) => health.ignore("cuda_seen"),
+            Event::Observation(at, observation) => self.observation(at, *observation, health, out),
+        }
+    }
+
+    /// Name of a service, as exported; empty for an id that was never given.
+    pub fn service_name(&self, id: ServiceId) -> &str {
+        self.processes.service_name(id)
+    }
+
+    /// Name of a process of a service, also for a while after its end.
+    pub fn comm(&self, pid: u32) -> Option<&str> {
+        self.processes.comm(pid)
+    }
+
+    /// Container of a process of a service, likewise; `None` when it is in none.
+    pub fn container(&self, pid: u32) -> Option<&str> {
+        self.processes.container(pid)
+    }
+
+    /// The wall clock (ns since the Unix epoch) at a monotonic time, by the last clock observation.
+    pub fn wall_ns(&self, mono_ns: u64) -> Option<u64> {
+        u64::try_from(i128::from(mono_ns) + self.wall_offset_ns?).ok()
+    }
+
+    /// Connections in the table, those included that carry no exchanges.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn split<'a>(
+        &'a mut self,
+        health: &'a mut Health,
+        out: &'a mut Vec<Tracked>,
+    ) -> (&'a mut Connections, Context<'a>) {
+        let cx = Context { processes: &self.processes, health, out, next_exchange: &mut self.next_exchange };
+        (&mut self.connections, cx)
+    }
+
+    fn observation(
+        &mut self,
+        at: Stamp,
+        observation: Observation,
+        health: &mut Health,
+        out: &mut Vec<Tracked>,
+    ) {
+        match observation {
+            Observation::Clock { wall_ns } => {
+                self.wall_offset_ns = Some(i128::from(wall_ns) - i128::from(at.time_ns));
+                out.push(Tracked::Tick { time_ns: at.time_ns });
+            }
+            Observation::Process(seen) => {
+                if let Some(service) = self.processes.seen(&seen, health) {
+                    self.ended(seen.pid, service, at, health, out);
+                }
+            }
+            Observation::ProcessGone { pid, start_ticks } => self.exit(pid, start_ticks, at, health, out),
+            Observation::KernelCounters { counters } => health.kernel = counters,
+            // What is open now has not ended: it is not reported as if it had.
+            Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
+            Observation::Start { .. } => {}
+        }
+    }
+
+    fn exit(
+        &mut self,
+        pid: u32,
+        start_ticks: u64,
+        at: Stamp,
+        health: &mut Health,
+        out: &mut Vec<Tracked>,
+    ) {
+        if let Some(service) = self.processes.exit(pid, start_ticks) {
+            self.ended(pid, service, at, health, out);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        pid: u32,
+        service: ServiceId,
+        at: Stamp,
+        health: &mut Health,
+        out: &mut Vec<Tracked>,
+    ) {
+        let (connections, mut cx) = self.split(health, out);
+        connections.exit(pid, at, &mut cx);
+        out.push(Tracked::ProcessExit { service, pid, time_ns: at.time_ns });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! The HTTP API over a store that is filled by hand, with the real binary as its client.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _, Write as _},

@@ -1,5 +1,7 @@
 //! The real binary: exit codes and messages that need neither root nor a running agent.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::{
     io::Write as _,
     net::TcpListener,

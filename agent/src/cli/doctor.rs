@@ -3,26 +3,26 @@
 use std::process::ExitCode;
 
 use super::{Outcome, Scope, output::Output, setup};
-use crate::probe::{self, Level};
+use crate::probe::{self, Grade};
 
 pub(super) fn doctor(scope: &Scope) -> Outcome {
     let config = setup::config(scope, None)?;
     let checks = probe::doctor(&setup::probes(&config));
     let mut out = Output::new();
     for check in &checks {
-        let level = match check.level {
-            Level::Ok => "ok",
-            Level::Warn => "warn",
-            Level::Fail => "FAIL",
+        let grade = match check.grade {
+            Grade::Ok => "ok",
+            Grade::Warn => "warn",
+            Grade::Fail => "FAIL",
         };
-        out.line(format_args!("{level:<5} {}", check.name))?;
-        for text in [&check.cost, &check.action] {
-            if !text.is_empty() {
-                out.line(format_args!("      {text}"))?;
+        out.line(format_args!("{grade:<5} {}: {}", check.name, check.found))?;
+        for (what, text) in [("costs", &check.costs), ("to do", &check.remedy)] {
+            if let Some(text) = text {
+                out.line(format_args!("      {what}: {text}"))?;
             }
         }
     }
     out.flush()?;
-    let failed = checks.iter().any(|check| check.level == Level::Fail);
+    let failed = checks.iter().any(|check| check.grade == Grade::Fail);
     Ok(ExitCode::from(u8::from(failed)))
 }

@@ -54,10 +54,7 @@ pub(super) trait Host {
 
 impl Ring for RingSource {
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        match Self::wait(self, timeout) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
+        Self::wait(self, timeout).map(|_| ())
     }
 
     fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize {
@@ -65,13 +62,26 @@ impl Ring for RingSource {
     }
 }
 
-impl Host for probe::Session {
+/// The probes of this host: dropped, everything is detached.
+#[derive(Debug)]
+pub(super) struct Probes {
+    session: probe::Session,
+    hints: probe::Hints,
+}
+
+impl From<probe::Session> for Probes {
+    fn from(session: probe::Session) -> Self {
+        Self { hints: session.hints(), session }
+    }
+}
+
+impl Host for Probes {
     fn observe(&self, record: &[u8]) {
-        Self::observe(self, record);
+        self.hints.observe(record);
     }
 
     fn status(&self) -> probe::Status {
-        Self::status(self)
+        self.session.status()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufWriter},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -25,7 +26,10 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Creates the file, replacing what is there.
     pub(super) fn create(path: PathBuf, max_bytes: u64) -> Result<Self, RecordingError> {
-        let file = BufWriter::with_capacity(BUFFER, File::create(&path)?);
+        // Without text of prompts, but with paths, addresses and names of models: not for everybody.
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let file = BufWriter::with_capacity(BUFFER, file);
         let mut writer = Writer::new(file, max_bytes)?;
         writer.flush()?;
         let state = Recording { state: RecordingState::Recording, path: Some(path), ..Recording::default() };

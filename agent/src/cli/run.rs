@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use tokio::{
     net::TcpListener,
     runtime::Runtime,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::JoinHandle as Task,
 };
@@ -26,7 +26,7 @@ use tokio::{
 use super::{
     Outcome, Scope,
     failure::{Failure, chain},
-    live::{Core, Live},
+    live::{Core, Live, Probes},
     recorder::{Recorder, cannot_create},
     setup,
 };
@@ -85,10 +85,11 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
     let core = Core::new(Pipeline::new(pipeline::Settings {}), recorder, Arc::clone(&export));
     let stop = Arc::new(AtomicBool::new(false));
     let (ended, loop_ended) = oneshot::channel();
-    let live = spawn(&plan.config, core, Arc::clone(&stop), ended)?;
+    let mut signals = Signals::install(&runtime)?;
     let server = Server::start(&runtime, listener, &export);
+    let live = spawn(&plan.config, core, Arc::clone(&stop), ended)?;
     announce(plan, server.as_ref());
-    let waited = runtime.block_on(wait(plan.stop_after, loop_ended));
+    runtime.block_on(signals.wait(plan.stop_after, loop_ended));
     stop.store(true, Ordering::Relaxed);
     let core = live.join().map_err(|_| Failure::failed(anyhow::anyhow!("the live loop has panicked")));
     export.store.close();
@@ -96,7 +97,6 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
         runtime.block_on(server.finish());
     }
     runtime.shutdown_timeout(Duration::ZERO);
-    waited?;
     let core = core?
         .map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot read the ring buffer")))?;
     farewell(&core);
@@ -136,7 +136,7 @@ fn spawn(
         rows: probe::table::row_names(),
     };
     let body = move || {
-        let live = Live::new(ring, session, observations, core, poll_interval);
+        let live = Live::new(ring, Probes::from(session), observations, core, poll_interval);
         let core = live.run(&start, &stop);
         drop(ended);
         core
@@ -148,19 +148,31 @@ fn spawn(
         .map_err(Failure::unavailable)
 }
 
-/// Until a signal, the time that was asked for, or the end of the live loop by itself.
-async fn wait(stop_after: Option<Duration>, loop_ended: oneshot::Receiver<()>) -> Result<(), Failure> {
-    let unavailable =
-        |error| Failure::unavailable(anyhow::Error::new(error).context("cannot wait for signals"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(unavailable)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(unavailable)?;
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: finishing"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: finishing"),
-        () = sleep(stop_after) => {}
-        _ = loop_ended => {}
+/// The signals that end a run. Installed before anything is attached, so that none comes too early.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install(runtime: &Runtime) -> Result<Self, Failure> {
+        let _context = runtime.enter();
+        let install = |kind| signal(kind).context("cannot wait for signals").map_err(Failure::unavailable);
+        Ok(Self {
+            terminate: install(SignalKind::terminate())?,
+            interrupt: install(SignalKind::interrupt())?,
+        })
     }
-    Ok(())
+
+    /// Until a signal, the time that was asked for, or the end of the live loop by itself.
+    async fn wait(&mut self, stop_after: Option<Duration>, loop_ended: oneshot::Receiver<()>) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("SIGTERM: finishing"),
+            _ = self.interrupt.recv() => tracing::info!("SIGINT: finishing"),
+            () = sleep(stop_after) => {}
+            _ = loop_ended => {}
+        }
+    }
 }
 
 async fn sleep(duration: Option<Duration>) {

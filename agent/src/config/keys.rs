@@ -49,9 +49,9 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "discovery.scan_interval",
-        default: r#""2s""#,
+        default: r#""1s""#,
         allowed: "a duration from 100ms to 1h",
-        help: "Time between two looks at /proc for processes that use CUDA. Hints from the kernel come sooner.",
+        help: "Time between two looks at /proc for processes that use a GPU. Hints from the kernel come sooner.",
         read: |config, value| {
             let hour = Duration::from_hours(1);
             config.scan_interval = duration(value, Duration::from_millis(100), hour)?;
@@ -63,7 +63,7 @@ pub const KEYS: &[Key] = &[
         name: "discovery.pids",
         default: "[]",
         allowed: "a list of process ids",
-        help: "Watch only these processes and what they start. Empty: every process that uses CUDA.",
+        help: "Watch only the services of these processes, GPU or not. Empty: every service that uses a GPU.",
         read: |config, value| {
             config.pids = list(value, |n| u32::try_from(n.as_integer()?).ok().filter(|&pid| pid > 0))?;
             Some(())
@@ -74,7 +74,7 @@ pub const KEYS: &[Key] = &[
         name: "discovery.ports",
         default: "[]",
         allowed: "a list of ports from 1 to 65535",
-        help: "Watch the services that listen on these TCP ports, whether or not they use CUDA. Empty: no such wish.",
+        help: "Watch only the services that listen on these TCP ports, GPU or not. Empty: any port.",
         read: |config, value| {
             config.ports = list(value, |n| u16::try_from(n.as_integer()?).ok().filter(|&port| port > 0))?;
             Some(())

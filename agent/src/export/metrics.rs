@@ -130,6 +130,12 @@ metrics! {
         "1 when the programs are attached, the first discovery pass is done and the pipeline runs";
     Services "stagelens_services" Gauge, None, &[],
         "Services that are watched";
+    ScanPasses "stagelens_scan_passes_total" Counter, None, &[],
+        "Looks at all processes";
+    ScanSeconds "stagelens_scan_last_pass_seconds" Gauge, Seconds, &[],
+        "How long the last look at all processes took";
+    ScanDropped "stagelens_scan_dropped_total" Counter, None, &["what"],
+        "Hints and observations of discovery that came faster than they were taken; the next look makes up for them";
     Probes "stagelens_probes" Gauge, None, &["program", "state", "cost_class"],
         "Programs on their targets, by state and by what one hit costs";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],

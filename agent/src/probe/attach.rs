@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn every_program_of_the_table_is_attached_and_has_a_sentence() {
-        let used: BTreeSet<_> = TABLE.iter().flat_map(|row| row.programs()).copied().collect();
+        let used: BTreeSet<_> = TABLE.iter().flat_map(Row::programs).copied().collect();
         assert_eq!(used, UPROBES.iter().copied().collect());
         for program in UPROBES.iter().copied().chain(TRACEPOINTS.iter().map(|point| point.program)) {
             assert_ne!(loses(program), loses("no such program"), "{program}");

@@ -1,3 +1,157 @@
-//! Discovery.
+//! The discovery thread: finds GPU processes and their services, attaches to their driver, keeps the kernel's scope
+//! in step, and tells the pipeline what it sees.
+//!
+//! A full look at `/proc` comes at the scan interval, stretched where it would cost more than a hundredth of a core;
+//! hints from the ring buffer bring the processes concerned forward.
 
+mod drivers;
 pub mod group;
+mod hints;
+mod output;
+mod scan;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender},
+    },
+    time::{Duration, Instant},
+};
+
+pub use hints::{Hint, Hints};
+use hints::{Pending, Wake};
+pub use output::KernelMaps;
+
+use self::{drivers::Drivers, group::Wanted, output::Output, scan::Scanner};
+use super::{
+    attach::Attacher,
+    status::{ScanStatus, Status},
+};
+use crate::source::procfs::ProcFs;
+
+/// A full look may take this share of one core.
+const MAX_SHARE: u32 = 100;
+/// However dear a look is, the next comes after this time.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the kernel side's counters are read.
+const COUNTERS_EVERY: Duration = Duration::from_secs(1);
+
+/// What discovery works with.
+pub struct Parts {
+    /// Where processes are looked for.
+    pub procfs: ProcFs,
+    /// Loaded programs.
+    pub attacher: Attacher,
+    /// Maps that discovery writes and reads.
+    pub maps: KernelMaps,
+    /// Where observations go.
+    pub observations: SyncSender<Vec<u8>>,
+    /// What the operator asked for.
+    pub wanted: Wanted,
+    /// Least time between full looks.
+    pub interval: Duration,
+    /// Shown to the outside.
+    pub status: Arc<Mutex<Status>>,
+    /// Set when the thread is to end.
+    pub stopped: Arc<AtomicBool>,
+    /// For the count of dropped hints.
+    pub hints: Hints,
+}
+
+/// State of the thread.
+pub struct Discovery {
+    scanner: Scanner,
+    drivers: Drivers,
+    attacher: Attacher,
+    output: Output,
+    wanted: Wanted,
+    interval: Duration,
+    status: Arc<Mutex<Status>>,
+    stopped: Arc<AtomicBool>,
+    hints: Hints,
+    scan: ScanStatus,
+}
+
+impl Discovery {
+    /// Nothing looked at yet.
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            scanner: Scanner::new(parts.procfs),
+            drivers: Drivers::default(),
+            attacher: parts.attacher,
+            output: Output::new(parts.maps, parts.observations),
+            wanted: parts.wanted,
+            interval: parts.interval,
+            status: parts.status,
+            stopped: parts.stopped,
+            hints: parts.hints,
+            scan: ScanStatus::default(),
+        }
+    }
+
+    /// Works until told to stop; then the programs and probes go with it.
+    pub fn run(mut self, receiver: &Receiver<Hint>) {
+        let mut pending = Pending::default();
+        let mut next_scan = Instant::now();
+        let mut next_counters = Instant::now() + COUNTERS_EVERY;
+        while !self.stopped.load(Ordering::Acquire) {
+            let now = Instant::now();
+            if now >= next_scan {
+                next_scan = self.full_pass(now);
+            }
+            let due = pending.take(now);
+            if !due.is_empty() {
+                self.scanner.some(&due, &self.wanted);
+                self.apply(now);
+            }
+            if now >= next_counters {
+                self.output.counters();
+                next_counters = now + COUNTERS_EVERY;
+            }
+            let retry = self.output.flush();
+            let deadline = next_scan.min(next_counters).min(retry.unwrap_or(next_scan));
+            if pending.wait(receiver, deadline) == Wake::Stop {
+                break;
+            }
+        }
+    }
+
+    /// Looks at everything and says when to do so again.
+    fn full_pass(&mut self, now: Instant) -> Instant {
+        if let Err(error) = self.scanner.full(&self.wanted) {
+            tracing::warn!(%error, "processes cannot be listed; nothing new is found until they can");
+        }
+        // Attaching is slow and rare; only the looking counts against the share.
+        let cost = now.elapsed();
+        self.apply(now);
+        self.output.reconcile(&self.scanner);
+        self.scan.passes += 1;
+        self.scan.last_pass_us = u64::try_from(cost.as_micros()).unwrap_or(u64::MAX);
+        self.publish();
+        now + self.interval.max((cost * MAX_SHARE).min(MAX_INTERVAL))
+    }
+
+    /// Brings everything in line with what is known now.
+    fn apply(&mut self, now: Instant) {
+        self.drivers.update(&self.scanner, &mut self.attacher, now);
+        let facts = self.scanner.facts(|id| self.drivers.is_driver(id));
+        let services = group::services(&facts, &self.wanted, self.output.assigned());
+        if self.output.apply(&facts, &services, &self.scanner) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.scan.processes = self.scanner.len();
+        self.scan.hints_dropped = self.hints.dropped();
+        self.scan.observations_dropped = self.output.dropped();
+        let mut probes = self.attacher.verdicts();
+        probes.extend(self.drivers.failures());
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.probes = probes;
+        status.services = self.output.services();
+        status.scan = self.scan.clone();
+        status.judge_readiness();
+    }
+}

@@ -170,7 +170,7 @@ mod tests {
             match (check(facts), refused) {
                 (Decision::Attach, None) => {}
                 (Decision::Refuse(sentence), Some(word)) => {
-                    assert!(sentence.contains(word), "{name}: {sentence}")
+                    assert!(sentence.contains(word), "{name}: {sentence}");
                 }
                 (decision, _) => panic!("{name}: {decision:?}"),
             }

@@ -1,19 +1,16 @@
 //! Aligning the whole sequence of a request's events with an increasing sequence of steps (see `assign`, case 3).
 //!
 //! Event `i` came from step `s(i)`; `s` increases, and a step ends before its event. Among all such sequences the
-//! cheapest is taken: each event costs minus the log-density of its lag, each step passed over between two events
-//! costs [`SKIP`]. It is Viterbi's algorithm over a band of [`BAND`] candidate steps per event, so the work is
+//! cheapest is taken: each event costs minus the log-density of its lag, and each step passed over between two events
+//! costs something as well ([`Lags::skip`]). It is Viterbi's algorithm over a band of [`BAND`] candidate steps per event, so the work is
 //! events x BAND^2 / 2 and does not depend on how long a request waited or how many steps there are.
 
 use super::{lag::Lags, step::StepLog};
 
 /// Candidate steps per event, counted back from the latest one that leaves a step for each later event.
 const BAND: usize = 16;
-/// Cost of one step passed over, nats: an engine that gives each running request a token in each step passes over
-/// none; one that runs prefills by themselves passes over one now and then.
-const SKIP: f32 = 4.0;
-/// The most that one gap costs: a preempted request misses any number of steps.
-const SKIP_MOST: f32 = 24.0;
+/// The most that one gap costs, nats: a preempted request misses any number of steps.
+const SKIP_MOST: f32 = 12.0;
 
 /// A sequence of steps and what it cost.
 #[derive(Debug)]
@@ -74,7 +71,7 @@ fn highs(problem: Problem<'_>, high: &mut Vec<u32>) -> Option<()> {
 
 /// Fills in the predecessors and returns the costs of the last event's candidates.
 fn forward(problem: Problem<'_>, scratch: &mut Scratch) -> [f32; BAND] {
-    let skip = if problem.coalesced { SKIP / 4.0 } else { SKIP };
+    let skip = problem.lags.skip() / if problem.coalesced { 4.0 } else { 1.0 };
     scratch.from.clear();
     let mut costs = [f32::INFINITY; BAND];
     for (i, &time) in problem.times.iter().enumerate() {

@@ -14,7 +14,8 @@
 //! **Alone** (case 2 of the design; tried first, because it does not depend on threads). No other request was in
 //! flight in the service between the read and the end, and one process had steps. By A1 and A2 the request's steps are
 //! among the `k` that began after the read and ended before its last event. With `n` events: if `k = n`, A3 leaves
-//! one assignment. If `k > n` there are steps without an event: prompt in chunks, tokens without text, a step ahead
+//! one assignment; a step between the last event and the end of the answer counts when `usage` has just one token more
+//! than there were events. If `k > n` there are steps without an event: prompt in chunks, tokens without text, a step ahead
 //! that was thrown away. When only one of them ended before the first event, and `usage` counts as many tokens as
 //! there are steps up to the end of the answer, each step gave one token and the assignment is known too. Otherwise
 //! the first launch is known (the first step after the read) and the rest is aligned as in case 3. An answer that is
@@ -23,10 +24,12 @@
 //!
 //! **One thread** (case 1). The thread that read the request made the waits and wrote the events. One thread does one
 //! thing after the other, so a step between two writes belongs to the exchange whose write follows, *provided* the
-//! thread works on one request at a time. That is checked: no other exchange was open for writing on the thread, each
-//! event has exactly one step between it and the one before, and either one step precedes the first event (whatever
-//! waits in the queue) or no other request was in flight at all. (It is assumed that such a thread writes a result
-//! before it waits for the next one.)
+//! thread works on one request at a time. That is checked: the thread was never seen to write for two exchanges between
+//! two steps, nor for one while another was unfinished; each event has exactly one step between it and the one before;
+//! and either one step precedes the first event (whatever waits in the queue) or no other request was in flight at
+//! all; otherwise, and for answers that came at once, it is `estimated`. Two things are assumed of such a thread: that it writes a result before it waits for the next one, and, as
+//! long as it was not seen to batch, that it does not. (The first requests of a thread that batches and cuts
+//! prompts into chunks can be called `exact` with a first launch that is too late.)
 //!
 //! **Aligned** (case 3). Under continuous batching each running request is in each step, so the request's events
 //! follow consecutive steps: `event i <- step s + i`. Many starts `s` satisfy A1 and A2 (any that is early enough);
@@ -184,6 +187,11 @@ pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scrat
     let assignment = describe(q, process, &placed, range);
     let lessons = lessons(q, log, &placed);
     let weight = if placed.confidence == Confidence::Exact { 2.0 } else { 1.0 };
+    let from = placed.first_event.filter(|_| lessons.len() > 1).map_or(placed.own.len(), |i| i);
+    if let [first, .., last] = placed.own[from..] {
+        let gaps = placed.own.len() - from - 1;
+        service.lags.learn_gaps(gaps, (last - first) as usize - gaps);
+    }
     service.lags.learn(lessons, weight);
     Found { assignment, pid: engine.pid, own: placed.own }
 }
@@ -205,8 +213,11 @@ fn place(q: Question<'_>, engine: Engine, service: &Service, low: usize, scratch
     let log = &service.processes[&engine.pid].log;
     let alone = engine.only && q.live.alone();
     if q.times.is_empty() {
-        let clear = q.exchange.streaming != Some(true) && !service.leftovers(q.read);
-        return (alone && clear).then(|| alone_at_once(q, log, low)).flatten();
+        if q.exchange.streaming == Some(true) {
+            return None;
+        }
+        let alone = if alone && !service.leftovers(q.read) { alone_at_once(q, log, low) } else { None };
+        return alone.or_else(|| one_thread_at_once(q, service, log, low));
     }
     if q.exchange.interleaved {
         return interleaved(q, log, low);
@@ -234,42 +245,60 @@ fn alone_at_once(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
 fn alone_in_turn(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
     let (first, last) = (*q.times.first()?, *q.times.last()?);
     let (by_first, by_last, by_end) = (log.ended_by(first), log.ended_by(last), log.ended_by(q.end));
-    let silent_end = q.extra_tokens() == Some(1) && by_end == by_last + 1;
-    let mut steps = low..by_last;
-    if steps.len() == q.times.len() {
-        steps.end += usize::from(silent_end);
+    let steps = if by_last == low + q.times.len() {
+        low..last_own(q, by_last, by_end)?
+    } else if by_first == low + 1 && q.exchange.output_tokens == Some((by_end - low) as u64) {
+        low..by_end
     } else {
-        steps.end = by_end;
-        if by_first != low + 1 || q.exchange.output_tokens != Some(steps.len() as u64) {
-            return None;
-        }
-    }
+        return None;
+    };
     let in_turn = q.times.iter().zip(low..).all(|(t, i)| i < by_last && log.get(i).end <= *t);
     (in_turn && sound(q, log, steps.clone())).then(|| Placed::exact(steps, Some(0)))
+}
+
+/// The end of its steps, when `by_last` had ended by the last event and `by_end` by the end of the answer: a step
+/// between them was its own if `usage` has a token for it, and is not known to be its own otherwise.
+fn last_own(q: Question<'_>, by_last: usize, by_end: usize) -> Option<usize> {
+    match (by_end - by_last, q.extra_tokens()) {
+        (0, _) | (_, Some(0)) => Some(by_last),
+        (1, Some(1)) => Some(by_end),
+        _ => None,
+    }
 }
 
 /// One request at a time on one thread that does everything.
 fn one_thread(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<Placed> {
     let first = q.live.first.filter(|_| q.live.one_thread)?;
-    if service.writers.shared_since(q.live.reader_tid, first.time_ns) {
+    if service.writers.batches(q.live.reader_tid) {
         return None;
     }
     let from = low.max(log.ended_by(first.boundary_ns));
     let by_first = log.ended_by(*q.times.first()?);
     let leading = by_first.checked_sub(from)?;
     let one_each = q.times.windows(2).all(|w| log.ended_by(w[1]) == log.ended_by(w[0]) + 1);
-    if leading == 0 || (leading > 1 && first.company) || !one_each {
+    if leading == 0 || !one_each {
         return None;
     }
     let by_last = by_first + q.times.len() - 1;
-    let trailing = log.ended_by(q.end) - by_last;
-    let steps = match (trailing, q.extra_tokens()) {
-        (0, _) | (_, Some(0)) => from..by_last,
-        (1, Some(1)) => from..by_last + 1,
-        _ => return None,
-    };
-    let here = log.range(steps.clone()).all(|s| s.tid == q.live.reader_tid);
-    (here && sound(q, log, steps.clone())).then(|| Placed::exact(steps, Some(leading - 1)))
+    let steps = from..last_own(q, by_last, log.ended_by(q.end))?;
+    let steps = on_thread(q, log, &steps).then_some(steps)?;
+    let confidence = if leading > 1 && first.company { Confidence::Estimated } else { Confidence::Exact };
+    Some(Placed { confidence, ..Placed::exact(steps, Some(leading - 1)) })
+}
+
+/// One request at a time on one thread, and the answer came at once: the steps since the write before.
+fn one_thread_at_once(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<Placed> {
+    if service.writers.batches(q.live.reader_tid) {
+        return None;
+    }
+    let steps = low.max(log.ended_by(q.live.boundary_ns))..log.ended_by(q.end);
+    let steps = on_thread(q, log, &steps).then_some(steps)?;
+    Some(Placed { confidence: Confidence::Estimated, ..Placed::exact(steps, None) })
+}
+
+/// The steps are sound, and the thread that read the request waited for all of them.
+fn on_thread(q: Question<'_>, log: &StepLog, steps: &std::ops::Range<usize>) -> bool {
+    sound(q, log, steps.clone()) && log.range(steps.clone()).all(|s| s.tid == q.live.reader_tid)
 }
 
 /// Several choices share the steps: the latest step before the first and before the last event.

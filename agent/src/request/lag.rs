@@ -1,4 +1,5 @@
-//! How long results take from the host to the socket, as learned per service.
+//! How long results take from the host to the socket, and how often a running request sits a step out, as learned per
+//! service.
 //!
 //! A histogram over roughly logarithmic classes, turned into a cost: minus the logarithm of the density at a lag.
 //! Until something is learned the cost grows with the lag, so the latest possible step is the likeliest.
@@ -18,6 +19,10 @@ const ENOUGH: f32 = 512.0;
 /// A mean cost above the usual one by this much (nats) is not plausible any more.
 const IMPLAUSIBLE: f32 = 4.0;
 
+/// Gaps between events that the prior is worth, and steps passed over in them: an engine that gives each running
+/// request a token in each step passes over none, one that runs prefills by themselves does now and then.
+const PRIOR_GAPS: [f32; 2] = [200.0, 4.0];
+
 /// The lag distribution of one service.
 #[derive(Clone, Debug)]
 pub(crate) struct Lags {
@@ -26,11 +31,13 @@ pub(crate) struct Lags {
     cost: [f32; CLASSES],
     /// Mean cost of what was learned: the entropy.
     usual: f32,
+    /// Gaps between consecutive events of a request, and steps passed over in them.
+    gaps: [f32; 2],
 }
 
 impl Default for Lags {
     fn default() -> Self {
-        let mut lags = Self { counts: [0.0; CLASSES], total: 0.0, cost: [0.0; CLASSES], usual: 0.0 };
+        let mut lags = Self { counts: [0.0; CLASSES], total: 0.0, cost: [0.0; CLASSES], usual: 0.0, gaps: PRIOR_GAPS };
         lags.settle();
         lags
     }
@@ -53,6 +60,22 @@ impl Lags {
             self.total /= 2.0;
         }
         self.settle();
+    }
+
+    /// Cost of one step passed over, nats.
+    pub(crate) fn skip(&self) -> f32 {
+        let [gaps, passed] = self.gaps;
+        ((gaps + passed) / passed).ln()
+    }
+
+    /// Learns from one request how many steps its events passed over in how many gaps.
+    pub(crate) fn learn_gaps(&mut self, gaps: usize, passed: usize) {
+        self.gaps[0] += gaps as f32;
+        self.gaps[1] += passed as f32;
+        if self.gaps[0] > MEMORY {
+            self.gaps = self.gaps.map(|n| n / 2.0);
+        }
+        self.gaps[1] = self.gaps[1].max(PRIOR_GAPS[1]);
     }
 
     /// Whether an assignment with this mean cost fits what was learned; yes while little was.

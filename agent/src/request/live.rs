@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::track::{ContentEvent, ServiceId};
+use crate::track::{ContentEvent, ExchangeId, ServiceId};
 
 /// Threads remembered per service.
 const THREADS_KEPT: usize = 256;
@@ -26,6 +26,9 @@ pub(crate) struct Live {
     pub(crate) blurred: bool,
     /// Its first content event.
     pub(crate) first: Option<First>,
+    /// Last write of any other exchange's content, or end, on the thread that ended this one; 0 while it is in flight
+    /// and when there was none.
+    pub(crate) boundary_ns: u64,
     /// All content so far was written by the thread that read the request.
     pub(crate) one_thread: bool,
 }
@@ -57,8 +60,10 @@ struct Writer {
     last_ns: u64,
     /// Exchanges that have begun to write and have not ended.
     open: u32,
-    /// Last time at which more than one was open.
-    shared_ns: u64,
+    /// The exchange that wrote since the thread's last step.
+    turn: Option<ExchangeId>,
+    /// It has been seen to work on more than one request at a time.
+    batches: bool,
 }
 
 /// The writing threads of a service.
@@ -71,29 +76,46 @@ pub(crate) struct Writers {
 
 impl Writers {
     /// The first content event of an exchange; returns the boundary before it.
-    pub(crate) fn begin(&mut self, event: ContentEvent) -> u64 {
+    pub(crate) fn begin(&mut self, id: ExchangeId, event: ContentEvent) -> u64 {
         let writer = self.thread(event.tid);
         let boundary = writer.last_ns;
         writer.open += 1;
         writer.wrote(event.time_ns);
+        writer.turn_of(id);
         boundary
     }
 
     /// A later content event.
-    pub(crate) fn more(&mut self, event: ContentEvent) {
-        self.thread(event.tid).wrote(event.time_ns);
+    pub(crate) fn more(&mut self, id: ExchangeId, event: ContentEvent) {
+        let writer = self.thread(event.tid);
+        writer.wrote(event.time_ns);
+        writer.turn_of(id);
     }
 
-    /// An exchange ended that a thread read (and, where `started`, has written content of).
-    pub(crate) fn end(&mut self, tid: u32, time_ns: u64, started: bool) {
-        let writer = self.thread(tid);
-        writer.wrote(time_ns);
+    /// An exchange ended, the last of which thread `tid` wrote; `started` where it had content events, `worked` where
+    /// the answer took GPU work. Returns the write before it.
+    pub(crate) fn end(&mut self, id: ExchangeId, last: ContentEvent, started: bool, worked: bool) -> u64 {
+        let writer = self.thread(last.tid);
+        let boundary = writer.last_ns;
+        writer.wrote(last.time_ns);
         writer.open = writer.open.saturating_sub(u32::from(started));
+        if worked {
+            writer.turn_of(id);
+        }
+        boundary
     }
 
-    /// Whether another exchange was being written on the thread at any time since `t`.
-    pub(crate) fn shared_since(&self, tid: u32, t: u64) -> bool {
-        self.threads.get(&tid).is_none_or(|w| w.shared_ns >= t)
+    /// A step's result came to a thread.
+    pub(crate) fn step(&mut self, tid: u32) {
+        if let Some(writer) = self.threads.get_mut(&tid) {
+            writer.turn = None;
+        }
+    }
+
+    /// Whether the thread has ever been seen to work on more than one request at a time: it wrote for two of them
+    /// between two steps, or for one while another was unfinished.
+    pub(crate) fn batches(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_none_or(|w| w.batches)
     }
 
     fn thread(&mut self, tid: u32) -> &mut Writer {
@@ -101,7 +123,8 @@ impl Writers {
             self.forget_oldest();
         }
         let forgotten = self.forgotten_ns;
-        self.threads.entry(tid).or_insert(Writer { last_ns: forgotten, open: 0, shared_ns: forgotten })
+        let fresh = Writer { last_ns: forgotten, batches: forgotten > 0, ..Writer::default() };
+        self.threads.entry(tid).or_insert(fresh)
     }
 
     fn forget_oldest(&mut self) {
@@ -116,9 +139,12 @@ impl Writers {
 impl Writer {
     fn wrote(&mut self, time_ns: u64) {
         self.last_ns = self.last_ns.max(time_ns);
-        if self.open > 1 {
-            self.shared_ns = self.shared_ns.max(time_ns);
-        }
+        self.batches |= self.open > 1;
+    }
+
+    fn turn_of(&mut self, id: ExchangeId) {
+        self.batches |= self.turn.is_some_and(|turn| turn != id);
+        self.turn = Some(id);
     }
 }
 
@@ -130,36 +156,62 @@ mod tests {
         ContentEvent { time_ns, tid }
     }
 
+    const A: ExchangeId = ExchangeId(1);
+    const B: ExchangeId = ExchangeId(2);
+
     #[test]
-    fn one_after_the_other_is_not_shared() {
+    fn one_after_the_other_is_no_batch() {
         let mut w = Writers::default();
-        assert_eq!(w.begin(at(10, 1)), 0);
-        w.more(at(20, 1));
-        w.end(1, 25, true);
-        assert_eq!(w.begin(at(40, 1)), 25);
-        assert!(!w.shared_since(1, 40));
+        w.step(1);
+        assert_eq!(w.begin(A, at(10, 1)), 0);
+        w.step(1);
+        w.more(A, at(20, 1));
+        w.end(A, at(25, 1), true, true);
+        w.end(ExchangeId(9), at(30, 1), false, false);
+        w.step(1);
+        assert_eq!(w.begin(B, at(40, 1)), 30);
+        assert!(!w.batches(1));
     }
 
     #[test]
-    fn interleaved_writes_are_shared() {
-        let mut w = Writers::default();
-        w.begin(at(10, 1));
-        w.begin(at(20, 1));
-        assert!(w.shared_since(1, 10) && w.shared_since(1, 20));
-        w.end(1, 30, true);
-        w.end(1, 40, true);
-        w.begin(at(50, 1));
-        assert!(!w.shared_since(1, 50));
+    fn a_batch_shows_and_is_remembered() {
+        type Case = (&'static str, fn(&mut Writers));
+        let cases: [Case; 3] = [
+            ("two between two steps", |w| {
+                w.end(A, at(10, 1), false, true);
+                w.end(B, at(20, 1), false, true);
+            }),
+            ("in turns, a step each", |w| {
+                w.begin(A, at(10, 1));
+                w.step(1);
+                w.begin(B, at(20, 1));
+            }),
+            ("an end and a beginning", |w| {
+                w.end(A, at(10, 1), false, true);
+                w.begin(B, at(20, 1));
+            }),
+        ];
+        for (name, case) in cases {
+            let mut w = Writers::default();
+            w.step(1);
+            case(&mut w);
+            assert!(w.batches(1), "{name}");
+            w.end(A, at(30, 1), true, true);
+            w.end(B, at(30, 1), true, true);
+            w.step(1);
+            w.begin(ExchangeId(3), at(40, 1));
+            assert!(w.batches(1), "{name}, later");
+        }
     }
 
     #[test]
     fn threads_are_bounded_and_a_forgotten_one_never_looks_fresh() {
         let mut w = Writers::default();
         for tid in 0..THREADS_KEPT as u32 + 5 {
-            w.begin(at(100 + u64::from(tid), tid));
+            w.begin(ExchangeId(u64::from(tid)), at(100 + u64::from(tid), tid));
         }
         assert_eq!(w.threads.len(), THREADS_KEPT);
-        assert_eq!(w.begin(at(900, 0)), 105, "boundary of the newest forgotten thread");
-        assert!(w.shared_since(9999, 0), "an unknown thread may have been shared");
+        assert_eq!(w.begin(ExchangeId(999), at(900, 0)), 105, "boundary of the newest forgotten thread");
+        assert!(w.batches(0) && w.batches(9999), "an unknown thread may have been anything");
     }
 }

@@ -103,6 +103,7 @@ impl Requests {
             joined_ns: None,
             blurred: false,
             first: None,
+            boundary_ns: 0,
             one_thread: true,
         };
         service.live.insert((read, id));
@@ -117,10 +118,10 @@ impl Requests {
         };
         live.one_thread &= event.tid == live.reader_tid;
         if live.first.is_some() {
-            service.writers.more(event);
+            service.writers.more(id, event);
             return;
         }
-        let boundary_ns = service.writers.begin(event);
+        let boundary_ns = service.writers.begin(id, event);
         let company = service.live.len() > 1;
         live.first = Some(First { time_ns: event.time_ns, tid: event.tid, boundary_ns, company });
     }
@@ -172,16 +173,19 @@ impl Requests {
         {
             service.cut_off(end);
         }
-        let Some(live) = live else {
+        let Some(mut live) = live else {
             // It was in flight all the time without being known: nobody was as alone as it seemed.
             each(&mut self.live, service, |other| other.alone_at_read = false);
             return None;
         };
-        if let (Some(read), Some(id)) = (live.read_ns, exchange.id) {
+        let id = exchange.id?;
+        if let Some(read) = live.read_ns {
             service.live.remove(&(read, id));
         }
-        if let Some(end) = exchange.last_byte_out_ns {
-            service.writers.end(live.first.map_or(live.reader_tid, |f| f.tid), end, live.first.is_some());
+        if let Some(time_ns) = exchange.last_byte_out_ns {
+            let last = ContentEvent { time_ns, tid: live.first.map_or(live.reader_tid, |f| f.tid) };
+            let worked = !exchange.probe && exchange.status.is_none_or(|s| s < 400);
+            live.boundary_ns = service.writers.end(id, last, live.first.is_some(), worked);
         }
         Some(live)
     }
@@ -201,14 +205,17 @@ impl Requests {
         times.sort_unstable();
         let found = assign(Question { exchange, live, read, end, times: &times }, service, scratch);
         let mut assignment = found.assignment;
+        let hazy = service.blurred(read);
         let others = || service.live.iter().filter_map(|(_, id)| all.get(id));
         if let Some(process) = service.processes.get_mut(&found.pid).filter(|_| !found.own.is_empty()) {
             process.log.join(&found.own);
             let started = others().filter_map(|l| l.first.map(|f| f.time_ns));
-            let known = assignment.steps.is_some() && !live.blurred;
+            let silent = hazy && others().any(|l| l.first.is_none());
+            let known = assignment.steps.is_some() && !live.blurred && !silent;
             assignment.batch_mean = known.then(|| batch::mean(&process.log, &found.own, started)).flatten();
         } else {
             // The others' steps may have held it.
+            service.blur(end);
             each(all, service, |other| other.blurred = true);
         }
         assignment

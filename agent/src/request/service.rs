@@ -18,6 +18,8 @@ const MEMORY_KEPT: usize = 16_384;
 const IDLE_NS: u64 = 100_000_000;
 /// An engine may go on with an aborted request for as long as this.
 const LEFTOVER_NS: u64 = 30_000_000_000;
+/// A service has requests without content events when it had one within this time.
+const BLUR_NS: u64 = 60_000_000_000;
 
 /// One GPU process.
 #[derive(Debug, Default)]
@@ -78,6 +80,8 @@ pub(crate) struct Service {
     pub(crate) lags: Lags,
     /// End of the last request that was cut off, while the engine may still be busy with it.
     cut_off_ns: Option<u64>,
+    /// End of the last request whose steps are not known.
+    blurred_ns: Option<u64>,
 }
 
 impl Service {
@@ -94,6 +98,7 @@ impl Service {
 
     /// Adds a step; true when something old had to go for it.
     pub(crate) fn step(&mut self, pid: u32, step: StepInfo, returns_data: bool) -> bool {
+        self.writers.step(step.tid);
         let (process, forgot) = self.process(pid);
         let idle_before = step.begin > process.log.last_end() + IDLE_NS;
         process.log.returns_data |= returns_data;
@@ -112,6 +117,16 @@ impl Service {
     /// At `t` the engine may still have been busy with a request that is over.
     pub(crate) fn leftovers(&self, t: u64) -> bool {
         self.cut_off_ns.is_some_and(|cut| t < cut + LEFTOVER_NS)
+    }
+
+    /// A request ended whose steps are not known.
+    pub(crate) fn blur(&mut self, time_ns: u64) {
+        self.blurred_ns = self.blurred_ns.max(Some(time_ns));
+    }
+
+    /// Around `t`, a request in flight without content may be in any step, for all that is known.
+    pub(crate) fn blurred(&self, t: u64) -> bool {
+        self.blurred_ns.is_some_and(|last| t < last + BLUR_NS)
     }
 
     /// The engine of a request that process `reader` read and that lived in `[from, to]`: the reader itself if it

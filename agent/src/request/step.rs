@@ -92,7 +92,7 @@ impl StepLog {
 
     /// Every step that ended after `t` is here.
     pub(crate) fn complete_since(&self, t: u64) -> bool {
-        self.lost_until < t
+        self.lost_until <= t
     }
 
     /// Number of steps kept.
@@ -222,8 +222,8 @@ pub(crate) mod tests {
         let mut log = StepLog::default();
         let evicted = (0..STEPS_KEPT as u64 + 10).filter(|i| log.push(info(i * 10, i * 10 + 5))).count();
         assert_eq!((evicted, log.len()), (10, STEPS_KEPT));
-        assert!(!log.complete_since(95));
-        assert!(log.complete_since(96));
+        assert!(!log.complete_since(94));
+        assert!(log.complete_since(95));
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod container;
 mod tcp;
 
 use std::{
-    collections::BTreeMap,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
@@ -177,16 +176,6 @@ impl ProcFs {
     }
 }
 
-/// Parent to children, ascending.
-pub fn children<'a>(stats: impl IntoIterator<Item = &'a Stat>) -> BTreeMap<u32, Vec<u32>> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for stat in stats {
-        children.entry(stat.ppid).or_default().push(stat.pid);
-    }
-    children.values_mut().for_each(|list| list.sort_unstable());
-    children
-}
-
 fn read_error(path: &Path, source: io::Error) -> ProcError {
     ProcError::Read { path: path.to_owned(), source }
 }
@@ -283,21 +272,6 @@ mod tests {
             let error = procfs.stat(7).unwrap_err();
             assert!(!error.is_gone(), "{broken:?}: {error}");
         }
-    }
-
-    #[test]
-    fn children_are_sorted_by_parent() {
-        let stat = |pid, ppid| Stat {
-            pid,
-            comm: String::new(),
-            ppid,
-            pgrp: 0,
-            session: 0,
-            start_ticks: 0,
-            vsize: 0,
-        };
-        let stats = [stat(9, 1), stat(4, 1), stat(5, 4)];
-        assert_eq!(children(&stats), BTreeMap::from([(1, vec![4, 9]), (4, vec![5])]));
     }
 
     #[test]

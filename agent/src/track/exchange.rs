@@ -144,6 +144,10 @@ pub struct Exchange {
     pub input_tokens: Option<u64>,
     /// Completion tokens from `usage`.
     pub output_tokens: Option<u64>,
+    /// Largest number of completion tokens the client asked for.
+    pub max_tokens: Option<u64>,
+    /// The client asked for a `usage` event at the end of the stream.
+    pub include_usage: Option<bool>,
     /// Time between a write refused or cut short by a full socket and the next successful one, summed.
     pub blocked_ns: u64,
     /// Value of `x-request-id`.

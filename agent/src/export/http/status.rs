@@ -16,8 +16,12 @@ pub(super) struct Status {
     /// What is missing before it is ready, as sentences.
     missing: Vec<String>,
     uptime_s: f64,
-    services: Vec<probe::ServiceStatus>,
+    services: Vec<probe::status::ServiceStatus>,
     probes: Vec<probe::ProbeVerdict>,
+    /// Instructions that the kernel's verifier walked, by program.
+    verified_instructions: BTreeMap<String, u32>,
+    /// The search for processes.
+    scan: probe::status::ScanStatus,
     health: Health,
     ring: Ring,
     requests: Requests,
@@ -75,6 +79,8 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
         uptime_s: shared.uptime_seconds(now_ns),
         services: probes.services,
         probes: probes.probes,
+        verified_instructions: probes.verified_instructions,
+        scan: probes.scan,
         ring: Ring { size_bytes: probes.ring_bytes, dropped },
         health: health.into(),
         requests: Requests { last_seq: store.before_newest(0), in_flight, followers: store.followers() },

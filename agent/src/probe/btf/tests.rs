@@ -43,7 +43,8 @@ impl Blob {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+        let [types, strings] =
+            [&self.types, &self.strings].map(|section| u32::try_from(section.len()).unwrap());
         let mut bytes = vec![0x9f, 0xeb, 1, 0];
         bytes.extend([24, 0, types, types, strings].iter().flat_map(|word: &u32| word.to_le_bytes()));
         bytes.extend_from_slice(&self.types);

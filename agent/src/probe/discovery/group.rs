@@ -221,12 +221,12 @@ impl<'a> World<'a> {
 
     fn service(&self, group: &Group, previous: &Assigned, taken: &mut BTreeSet<String>) -> Service {
         let root = self.facts[&group.root];
-        let before = self.members(group).filter_map(|one| previous.get(&(one.pid, one.start_ticks)));
+        let mut before = self.members(group).filter_map(|one| previous.get(&(one.pid, one.start_ticks)));
         let fresh = match &root.container {
             Some(id) => format!("container:{id}"),
             None => format!("pid:{}:{}", root.pid, root.start_ticks),
         };
-        let key = before.cloned().find(|key| !taken.contains(key)).unwrap_or(fresh);
+        let key = before.find(|key| !taken.contains(*key)).cloned().unwrap_or(fresh);
         taken.insert(key.clone());
         Service { key, name: self.name(group), pids: group.members.iter().copied().collect() }
     }

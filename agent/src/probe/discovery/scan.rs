@@ -1,0 +1,236 @@
+//! Looking at `/proc`, again and again, for little: one `stat` per process and pass; the rest only when the size of
+//! its address space or its name has changed, or when someone points at it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+};
+
+use super::{
+    super::targets::{FileId, Mapping, driver_mappings},
+    group::{Facts, Wanted},
+};
+use crate::{
+    decode::ListenPort,
+    source::procfs::{Listener, ProcError, ProcFs, Stat},
+};
+
+/// Passes after which a process is looked at again although nothing seems to have changed.
+const STALE_AFTER: u32 = 32;
+/// The same for a process that drives a GPU: its address space changes all the time, its libraries do not.
+const GPU_STALE_AFTER: u32 = 8;
+/// Passes after which the sockets of a process are looked at again (one may be handed to it by another).
+const PORTS_STALE_AFTER: u32 = 8;
+
+/// What was seen of one process.
+#[derive(Debug)]
+struct Known {
+    stat: Stat,
+    exe: String,
+    container: Option<String>,
+    netns: u32,
+    drivers: Vec<Mapping>,
+    ports: Vec<ListenPort>,
+    /// Listening sockets of the namespace when `ports` was found.
+    listeners: u64,
+    /// Passes since the last full look.
+    age: u32,
+    /// Passes since the last look at its sockets.
+    ports_age: u32,
+}
+
+/// All processes, as last seen.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    procfs: ProcFs,
+    known: BTreeMap<u32, Known>,
+    own_container: Option<String>,
+}
+
+impl Scanner {
+    /// Nothing seen yet. The agent's own container is not told from the host: all that is in it shares its id.
+    pub(super) fn new(procfs: ProcFs) -> Self {
+        let own_container = procfs.container(std::process::id()).ok().flatten();
+        Self { procfs, known: BTreeMap::new(), own_container }
+    }
+
+    /// Where it looks.
+    pub(super) fn procfs(&self) -> &ProcFs {
+        &self.procfs
+    }
+
+    /// Processes known.
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// A process with this pid is running.
+    pub(super) fn is_alive(&self, pid: u32) -> bool {
+        self.known.contains_key(&pid)
+    }
+
+    /// Looks at every process.
+    pub(super) fn full(&mut self, wanted: &Wanted) -> Result<(), ProcError> {
+        let pids = self.procfs.pids()?;
+        let alive: BTreeSet<u32> = pids.iter().copied().collect();
+        self.known.retain(|pid, _| alive.contains(pid));
+        for pid in pids {
+            self.look(pid, false);
+        }
+        self.find_ports(wanted, None);
+        Ok(())
+    }
+
+    /// Looks at some processes closely, because something was heard of them.
+    pub(super) fn some(&mut self, pids: &BTreeSet<u32>, wanted: &Wanted) {
+        for &pid in pids {
+            self.look(pid, true);
+        }
+        self.find_ports(wanted, Some(pids));
+    }
+
+    fn look(&mut self, pid: u32, closely: bool) {
+        // Kernel threads and zombies have no address space and are nothing to us.
+        let Some(stat) = self.procfs.stat(pid).ok().filter(|stat| stat.vsize > 0) else {
+            self.known.remove(&pid);
+            return;
+        };
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.age += 1;
+            known.ports_age += 1;
+            if !closely && !known.needs_a_look(&stat) {
+                known.stat = stat;
+                return;
+            }
+        }
+        match self.read(stat) {
+            Ok(known) => self.known.insert(pid, known),
+            Err(_ended_meanwhile) => self.known.remove(&pid),
+        };
+    }
+
+    fn read(&self, stat: Stat) -> Result<Known, ProcError> {
+        let pid = stat.pid;
+        let before = self.known.get(&pid).filter(|known| known.stat.start_ticks == stat.start_ticks);
+        Ok(Known {
+            exe: self.procfs.exe(pid)?.to_string_lossy().into_owned(),
+            container: self.procfs.container(pid)?,
+            netns: self.procfs.netns(pid)?,
+            drivers: driver_mappings(&self.procfs, pid)?,
+            ports: before.map(|known| known.ports.clone()).unwrap_or_default(),
+            listeners: before.map_or(0, |known| known.listeners),
+            age: 0,
+            ports_age: before.map_or(PORTS_STALE_AFTER, |known| known.ports_age),
+            stat,
+        })
+    }
+
+    /// Finds the listening ports of the processes for which they can matter.
+    fn find_ports(&mut self, wanted: &Wanted, closely: Option<&BTreeSet<u32>>) {
+        let candidates = self.candidates(wanted);
+        let mut namespaces: BTreeMap<u32, (Vec<Listener>, u64)> = BTreeMap::new();
+        for pid in candidates {
+            let Some(known) = self.known.get_mut(&pid) else { continue };
+            let (listeners, hash) =
+                namespaces.entry(known.netns).or_insert_with(|| namespace(&self.procfs, pid));
+            let looked_at = closely.is_some_and(|pids| pids.contains(&pid));
+            if !looked_at && known.listeners == *hash && known.ports_age < PORTS_STALE_AFTER {
+                continue;
+            }
+            known.listeners = *hash;
+            known.ports_age = 0;
+            known.ports = owned_ports(&self.procfs, pid, known.netns, listeners);
+        }
+    }
+
+    /// Processes in the session or container of one that matters; all of them when ports were asked for.
+    fn candidates(&self, wanted: &Wanted) -> Vec<u32> {
+        let matters = |known: &&Known| !known.drivers.is_empty() || wanted.pids.contains(&known.stat.pid);
+        let sessions: BTreeSet<u32> =
+            self.known.values().filter(matters).map(|known| known.stat.session).collect();
+        let containers: BTreeSet<&String> =
+            self.known.values().filter(matters).filter_map(|known| known.container.as_ref()).collect();
+        let by_port = !wanted.ports.is_empty();
+        let is_candidate = |known: &&Known| {
+            let contained = known.container.as_ref().is_some_and(|id| containers.contains(id));
+            by_port || contained || sessions.contains(&known.stat.session)
+        };
+        self.known.values().filter(is_candidate).map(|known| known.stat.pid).collect()
+    }
+
+    /// Mapped files with the name of a CUDA driver, and by whom.
+    pub(super) fn driver_files(&self) -> BTreeMap<FileId, Vec<(u32, &Mapping)>> {
+        let mut files: BTreeMap<FileId, Vec<(u32, &Mapping)>> = BTreeMap::new();
+        for (&pid, known) in &self.known {
+            for mapping in &known.drivers {
+                files.entry(mapping.file).or_default().push((pid, mapping));
+            }
+        }
+        files
+    }
+
+    /// What grouping needs. `is_driver` tells which files really are a driver.
+    pub(super) fn facts(&self, is_driver: impl Fn(FileId) -> bool) -> Vec<Facts> {
+        let facts = |known: &Known| Facts {
+            pid: known.stat.pid,
+            start_ticks: known.stat.start_ticks,
+            comm: known.stat.comm.clone(),
+            ppid: known.stat.ppid,
+            pgrp: known.stat.pgrp,
+            session: known.stat.session,
+            exe: known.exe.clone(),
+            container: known.container.clone().filter(|id| self.own_container.as_ref() != Some(id)),
+            gpu: known.drivers.iter().any(|mapping| is_driver(mapping.file)),
+            ports: known.ports.clone(),
+        };
+        self.known.values().map(facts).collect()
+    }
+
+    /// Container of a process, the agent's own included.
+    pub(super) fn container(&self, pid: u32) -> Option<&str> {
+        self.known.get(&pid)?.container.as_deref()
+    }
+}
+
+impl Known {
+    fn needs_a_look(&self, now: &Stat) -> bool {
+        if self.stat.start_ticks != now.start_ticks || self.stat.comm != now.comm {
+            return true;
+        }
+        if self.drivers.is_empty() {
+            self.stat.vsize != now.vsize || self.age >= STALE_AFTER
+        } else {
+            self.age >= GPU_STALE_AFTER
+        }
+    }
+}
+
+/// Listening sockets of a process's network namespace, and a number that changes when they do.
+fn namespace(procfs: &ProcFs, pid: u32) -> (Vec<Listener>, u64) {
+    let mut listeners = procfs.listeners(pid).unwrap_or_default();
+    listeners.sort_unstable();
+    let mut hasher = DefaultHasher::new();
+    for listener in &listeners {
+        (listener.inode, listener.port).hash(&mut hasher);
+    }
+    (listeners, hasher.finish())
+}
+
+fn owned_ports(procfs: &ProcFs, pid: u32, netns: u32, listeners: &[Listener]) -> Vec<ListenPort> {
+    if listeners.is_empty() {
+        return Vec::new();
+    }
+    let open: BTreeSet<u64> = procfs.socket_inodes(pid).unwrap_or_default().into_iter().collect();
+    let mut ports: Vec<ListenPort> = listeners
+        .iter()
+        .filter(|listener| open.contains(&listener.inode))
+        .map(|listener| ListenPort { netns, port: listener.port })
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+#[cfg(test)]
+#[path = "scan/tests.rs"]
+mod tests;

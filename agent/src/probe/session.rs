@@ -1,0 +1,227 @@
+//! One run of the attaching side: load, attach, discover; dropping it removes everything.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::SyncSender,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use wire::socket::Offsets;
+
+use super::{
+    attach::{self, Maps, Options},
+    btf::Btf,
+    discovery::{Discovery, Hints, KernelMaps, Parts, group::Wanted},
+    error::{ProbeError, chain},
+    hazards::KernelVersion,
+    object::BPF_OBJECT,
+    status::Status,
+    verdict::State,
+};
+use crate::source::{procfs::ProcFs, ring::RingSource};
+
+/// Inode of the host's PID namespace, the same on every Linux.
+const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// Oldest kernel that works.
+const OLDEST: KernelVersion = KernelVersion::new(5, 15, 0);
+
+/// Which hooks see socket calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SocketTier {
+    /// The best that the kernel has; what is missing is reported.
+    #[default]
+    Auto,
+    /// `sock_send_length` and `sock_recv_length`, or fail.
+    A,
+}
+
+/// What to watch, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Only the services of these processes, GPU or not; empty: every GPU service.
+    pub pids: Vec<u32>,
+    /// Only the services that listen on these ports, GPU or not.
+    pub ports: Vec<u16>,
+    /// Least time between two looks at all processes.
+    pub scan_interval: Duration,
+    /// Size of the ring buffer; rounded up to a power of two.
+    pub ring_bytes: u32,
+    /// Which hooks see socket calls.
+    pub socket_tier: SocketTier,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            pids: Vec::new(),
+            ports: Vec::new(),
+            scan_interval: Duration::from_secs(1),
+            ring_bytes: 16 << 20,
+            socket_tier: SocketTier::Auto,
+        }
+    }
+}
+
+/// The running attaching side.
+#[derive(Debug)]
+pub struct Session {
+    status: Arc<Mutex<Status>>,
+    stopped: Arc<AtomicBool>,
+    hints: Hints,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Loads the programs and starts to look for services. Observations are sent without ever blocking; a receiver
+    /// that falls behind gets them later.
+    pub fn start(
+        settings: &Settings,
+        observations: SyncSender<Vec<u8>>,
+    ) -> Result<(Self, RingSource), ProbeError> {
+        let kernel = check_host()?;
+        let ring_bytes = ring_size(settings.ring_bytes);
+        let (attacher, maps) = attach::load(BPF_OBJECT, &Options { ring_bytes, offsets: offsets(), kernel })?;
+        let mut status = Status {
+            ring_bytes,
+            probes: attacher.verdicts(),
+            verified_instructions: attacher.verified_instructions(),
+            ..Status::default()
+        };
+        status.judge_readiness();
+        if settings.socket_tier == SocketTier::A && !has_tier_a(&status) {
+            return Err(ProbeError::SocketTier);
+        }
+        let Maps { ring, scope, listen, counters } = maps;
+        let (hints, receiver) = Hints::channel();
+        let status = Arc::new(Mutex::new(status));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let discovery = Discovery::new(Parts {
+            procfs: ProcFs::default(),
+            attacher,
+            maps: KernelMaps { scope, listen, counters },
+            observations,
+            wanted: wanted(settings),
+            interval: settings.scan_interval,
+            status: Arc::clone(&status),
+            stopped: Arc::clone(&stopped),
+            hints: hints.clone(),
+        });
+        let thread = thread::Builder::new()
+            .name("discovery".to_owned())
+            .spawn(move || discovery.run(&receiver))
+            .map_err(ProbeError::Thread)?;
+        Ok((Self { status, stopped, hints, thread: Some(thread) }, RingSource::new(ring)))
+    }
+
+    /// State at this moment.
+    pub fn status(&self) -> Status {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            status.ready = false;
+            status
+                .missing
+                .push("the discovery thread has ended: restart the agent, and report this".to_owned());
+        }
+        status
+    }
+
+    /// Where the reader of the ring buffer reports what it reads: pass every record to [`Hints::observe`], so that new
+    /// processes are found at once.
+    pub fn hints(&self) -> Hints {
+        self.hints.clone()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Release);
+        // A full queue refuses the message, but then the thread is about to wake anyway and sees the flag.
+        let _wakes_by_itself = self.hints.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the discovery thread panicked");
+        }
+    }
+}
+
+/// Checks what no program can work without.
+pub(super) fn check_host() -> Result<KernelVersion, ProbeError> {
+    if BPF_OBJECT.is_empty() {
+        return Err(ProbeError::NoObject);
+    }
+    let kernel = running_kernel()?;
+    if kernel < OLDEST {
+        return Err(ProbeError::KernelTooOld(kernel));
+    }
+    if !in_host_pid_namespace() {
+        return Err(ProbeError::PidNamespace);
+    }
+    Ok(kernel)
+}
+
+pub(super) fn running_kernel() -> Result<KernelVersion, ProbeError> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    KernelVersion::parse(&release).ok_or(ProbeError::KernelUnknown(release))
+}
+
+pub(super) fn in_host_pid_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.to_str() == Some(HOST_PID_NAMESPACE))
+}
+
+/// Without them, addresses, ports and namespaces of connections stay unknown; all else works.
+fn offsets() -> Offsets {
+    Btf::vmlinux().and_then(|btf| btf.socket_offsets()).unwrap_or_else(|error| {
+        tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
+        Offsets::default()
+    })
+}
+
+/// The kernel takes powers of two, and at least a page.
+fn ring_size(bytes: u32) -> u32 {
+    bytes.clamp(64 << 10, 1 << 30).next_power_of_two()
+}
+
+fn has_tier_a(status: &Status) -> bool {
+    let tier_a = |program: &str| {
+        status.probes.iter().any(|probe| probe.program == program && probe.state == State::Attached)
+    };
+    tier_a(wire::names::PROG_SOCK_RECV) && tier_a(wire::names::PROG_SOCK_SEND)
+}
+
+fn wanted(settings: &Settings) -> Wanted {
+    Wanted {
+        pids: settings.pids.iter().copied().collect(),
+        ports: settings.ports.iter().copied().collect::<BTreeSet<u16>>(),
+        own: std::process::id(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ring_sizes_are_what_the_kernel_takes() {
+        for (asked, given) in [(0, 64 << 10), (1 << 20, 1 << 20), (3 << 20, 4 << 20), (u32::MAX, 1 << 30)] {
+            assert_eq!(ring_size(asked), given);
+        }
+    }
+
+    #[test]
+    fn a_binary_without_programs_says_how_to_get_them() {
+        if !BPF_OBJECT.is_empty() {
+            println!("skipped: this binary has its BPF programs");
+            return;
+        }
+        let (sender, _receiver) = std::sync::mpsc::sync_channel(1);
+        let error = Session::start(&Settings::default(), sender).unwrap_err();
+        assert!(error.to_string().contains("cargo xtask setup"), "{error}");
+    }
+}

@@ -1,0 +1,120 @@
+//! What the attaching side tells of itself, for `/api/v1/status`, `/readyz` and `check`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use wire::names;
+
+use super::verdict::{ProbeVerdict, State};
+
+/// Programs without which the product does not work.
+const ESSENTIAL: [&str; 4] =
+    [names::PROG_SOCK_RECV, names::PROG_SOCK_SEND, names::PROG_SYNC_ENTER, names::PROG_SYNC_RETURN];
+
+/// State of the attaching side at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Programs are loaded and the first look at all processes is done.
+    pub ready: bool,
+    /// What is missing while it is not, as sentences.
+    pub missing: Vec<String>,
+    /// Every program on every target.
+    pub probes: Vec<ProbeVerdict>,
+    /// Services found.
+    pub services: Vec<ServiceStatus>,
+    /// Size of the ring buffer.
+    pub ring_bytes: u32,
+    /// Instructions the kernel's verifier walked, by loaded program.
+    pub verified_instructions: BTreeMap<String, u32>,
+    /// The search for processes.
+    pub scan: ScanStatus,
+}
+
+/// One service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServiceStatus {
+    /// Unique key.
+    pub service: String,
+    /// Name for people.
+    pub name: String,
+    /// Container id, when in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Its processes.
+    pub pids: Vec<u32>,
+    /// Those of them that use the GPU.
+    pub gpu_pids: Vec<u32>,
+    /// Its listening ports.
+    pub ports: Vec<u16>,
+}
+
+/// The search for processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ScanStatus {
+    /// Full looks so far.
+    pub passes: u64,
+    /// How long the last one took, microseconds.
+    pub last_pass_us: u64,
+    /// Processes seen by it.
+    pub processes: usize,
+    /// Hints that came too fast.
+    pub hints_dropped: u64,
+    /// Observations that the pipeline did not take in time.
+    pub observations_dropped: u64,
+}
+
+impl Status {
+    /// Sets `ready` and `missing` from the rest.
+    pub fn judge_readiness(&mut self) {
+        let broken = self.probes.iter().filter(|probe| {
+            ESSENTIAL.contains(&probe.program.as_str())
+                && probe.attached == 0
+                && probe.state != State::Attached
+        });
+        self.missing = broken
+            .map(|probe| {
+                let reason = probe.reason.as_deref().unwrap_or("not attached");
+                format!("{} on {}: {reason}", probe.program, probe.target)
+            })
+            .collect();
+        if self.scan.passes == 0 {
+            self.missing.push("the first look at all processes is not done".to_owned());
+        }
+        self.ready = self.missing.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probe(program: &str, state: State) -> ProbeVerdict {
+        let attached = usize::from(state == State::Attached);
+        ProbeVerdict {
+            program: program.to_owned(),
+            target: "t".to_owned(),
+            state,
+            reason: (attached == 0).then(|| "why".to_owned()),
+            cost_class: None,
+            attached,
+        }
+    }
+
+    #[test]
+    fn readiness_names_what_is_missing() {
+        let cases = [
+            (vec![], 0, vec!["the first look at all processes is not done"]),
+            (vec![], 1, vec![]),
+            (vec![probe("sock_recv", State::Attached), probe("cuda_copy", State::Broken)], 1, vec![]),
+            (vec![probe("sock_recv", State::Unsupported)], 1, vec!["sock_recv on t: why"]),
+            (vec![probe("cuda_sync_return", State::Skipped)], 1, vec!["cuda_sync_return on t: why"]),
+        ];
+        for (probes, passes, missing) in cases {
+            let mut status =
+                Status { probes, scan: ScanStatus { passes, ..ScanStatus::default() }, ..Status::default() };
+            status.judge_readiness();
+            assert_eq!(status.missing, missing);
+            assert_eq!(status.ready, missing.is_empty());
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The exchanges of one connection: requests answered in the order in which they came.
+
+use std::collections::VecDeque;
+
+use wire::socket::SockId;
+
+use super::{
+    ContentEvent, Exchange, ExchangeId, Tracked,
+    body::Body,
+    http1::{Framing, head},
+    open::{Ending, Open},
+    process::Processes,
+};
+use crate::{decode::Stamp, health::Health, request::record::Flag};
+
+/// Requests on one connection that are not answered.
+const MAX_OPEN: usize = 64;
+/// A client that has the whole answer may close before the write that carried its end has returned: so much later
+/// (a busy processor's scheduling slice) the answer still counts as complete.
+const CLOSE_RACE_NS: u64 = 20_000_000;
+
+/// What the handling of an event may use beside its connection.
+pub(super) struct Context<'a> {
+    pub processes: &'a Processes,
+    pub health: &'a mut Health,
+    pub out: &'a mut Vec<Tracked>,
+    pub next_exchange: &'a mut u64,
+}
+
+/// What is known of a connection from its first record.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub id: SockId,
+    pub local_port: Option<u16>,
+    pub peer: Option<String>,
+    /// The agent saw it from its first byte.
+    pub whole: bool,
+    /// Which side is the server was told by the bytes.
+    pub role_guessed: bool,
+}
+
+/// The exchanges of one connection.
+#[derive(Debug)]
+pub(super) struct Exchanges {
+    origin: Origin,
+    open: VecDeque<Open>,
+    /// The last one's request is not read to its end.
+    reading: bool,
+    /// The first one's final response head is out.
+    answering: bool,
+    request_body: Body,
+    response_body: Body,
+    /// First byte of the response head that is being written.
+    head_begun_ns: Option<u64>,
+    /// Response bytes before the final head is complete.
+    head_bytes: u64,
+    /// No exchange has finished yet.
+    first: bool,
+    /// A part of the requests was lost, so that an answer without a request is nothing strange.
+    requests_lost: bool,
+    peer_closed_ns: Option<u64>,
+    blocked_since_ns: Option<u64>,
+    last_read: Option<Stamp>,
+}
+
+impl Exchanges {
+    /// None yet.
+    pub(super) fn new(origin: Origin) -> Self {
+        Self {
+            requests_lost: !origin.whole,
+            origin,
+            open: VecDeque::new(),
+            reading: false,
+            answering: false,
+            request_body: Body::Opaque,
+            response_body: Body::Opaque,
+            head_begun_ns: None,
+            head_bytes: 0,
+            first: true,
+            peer_closed_ns: None,
+            blocked_since_ns: None,
+            last_read: None,
+        }
+    }
+
+    /// Exchanges that are not over.
+    pub(super) fn open(&self) -> &VecDeque<Open> {
+        &self.open
+    }
+
+    /// A request is not read to its end.
+    pub(super) fn reading(&self) -> bool {
+        self.reading
+    }
+
+    /// A final response head is out, its end is not.
+    pub(super) fn answering(&self) -> bool {
+        self.answering
+    }
+
+    fn begin(&mut self, at: Stamp, cx: &mut Context<'_>) -> &mut Open {
+        let id = ExchangeId(*cx.next_exchange);
+        *cx.next_exchange += 1;
+        let origin = &self.origin;
+        let exchange = Exchange {
+            service: cx.processes.service(at.tgid),
+            connection: Some(origin.id),
+            pid: at.tgid,
+            reader_tid: at.tid,
+            local_port: origin.local_port,
+            peer: origin.peer.clone(),
+            protocol: "HTTP/1.1".to_owned(),
+            accept_ns: (self.first && self.open.is_empty() && origin.whole).then_some(origin.id.birth_ns),
+            close_ns: self.peer_closed_ns,
+            ..Exchange::default()
+        };
+        let mut open = Open::new(exchange, id);
+        if self.first && !origin.whole {
+            open.flag(Flag::MidStream);
+        }
+        if origin.role_guessed {
+            open.flag(Flag::RoleGuessed);
+        }
+        self.open.push_back(open);
+        let last = self.open.len() - 1;
+        &mut self.open[last]
+    }
+
+    // -- requests
+
+    /// Request bytes were read.
+    pub(super) fn read(&mut self, at: Stamp) {
+        self.last_read = Some(at);
+    }
+
+    /// A request begins. False when there are too many.
+    pub(super) fn request_begin(&mut self, at: Stamp, cx: &mut Context<'_>) -> bool {
+        if self.open.len() == MAX_OPEN {
+            cx.health.ignore("pipeline_full");
+            return false;
+        }
+        self.reading = true;
+        self.request_body = Body::Opaque;
+        self.begin(at, cx).exchange.first_byte_in_ns = Some(at.time_ns);
+        true
+    }
+
+    /// The request that is being read.
+    pub(super) fn current_request(&mut self) -> Option<&mut Open> {
+        if self.reading { self.open.back_mut() } else { None }
+    }
+
+    /// So many bytes of the request were read.
+    pub(super) fn request_bytes(&mut self, len: u64) {
+        if let Some(open) = self.current_request() {
+            open.exchange.bytes_in += len;
+        }
+    }
+
+    /// The request's head is complete.
+    pub(super) fn request_head(&mut self, request: head::Request) {
+        self.request_body = Body::new(request.headers.content);
+        if let Some(open) = self.current_request() {
+            open.request_head(request);
+        }
+    }
+
+    /// The body of the request that is being read.
+    pub(super) fn request_body(&mut self) -> &mut Body {
+        &mut self.request_body
+    }
+
+    /// The request's last byte was read.
+    pub(super) fn request_end(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let body = std::mem::take(&mut self.request_body);
+        if let Some(open) = self.current_request() {
+            open.request_body(&body);
+            open.request_read(at);
+            announce(open, at, cx);
+        }
+        self.reading = false;
+    }
+
+    /// Bytes of requests were lost, and framing with them.
+    pub(super) fn requests_lost(&mut self) {
+        self.requests_lost = true;
+        self.request_body.gap();
+        if let Some(open) = self.current_request() {
+            open.flag(Flag::Gap);
+        }
+    }
+
+    /// What began as a request was none.
+    pub(super) fn request_garbage(&mut self, cx: &mut Context<'_>) {
+        self.requests_lost();
+        if self.current_request().is_some_and(|open| !open.has_head) {
+            self.open.pop_back();
+            self.reading = false;
+        }
+        cx.health.ignore("bad_request");
+    }
+
+    /// The next request begins though the end of this one was not seen.
+    pub(super) fn leave_request(&mut self) {
+        self.reading = false;
+    }
+
+    // -- responses
+
+    /// A write ended: keeps account of the time the socket was full.
+    pub(super) fn wrote(&mut self, time_ns: u64, full: bool) {
+        if let Some(since) = self.blocked_since_ns.take()
+            && let Some(front) = self.open.front_mut()
+        {
+            front.exchange.blocked_ns += time_ns.saturating_sub(since);
+        }
+        self.blocked_since_ns = full.then_some(time_ns);
+    }
+
+    /// A write was refused by a full socket.
+    pub(super) fn refused(&mut self, time_ns: u64) {
+        self.blocked_since_ns.get_or_insert(time_ns);
+    }
+
+    /// A response head begins.
+    pub(super) fn response_begin(&mut self, at: Stamp) {
+        self.head_begun_ns = Some(at.time_ns);
+    }
+
+    /// So many bytes of the response were written.
+    pub(super) fn response_bytes(&mut self, len: u64, at: Stamp) {
+        if !self.answering {
+            self.head_bytes += len;
+        } else if let Some(front) = self.open.front_mut() {
+            front.exchange.bytes_out += len;
+            front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// An interim response is over.
+    pub(super) fn interim(&mut self) {
+        self.head_begun_ns = None;
+    }
+
+    /// The final response's head is complete; how its body is framed.
+    pub(super) fn response_head(
+        &mut self,
+        response: &head::Response,
+        at: Stamp,
+        request_lost: bool,
+        cx: &mut Context<'_>,
+    ) -> Framing {
+        self.response_body = Body::new(response.headers.content);
+        let framing = response.headers.framing.unwrap_or(Framing::UntilClose);
+        let bodyless = matches!(response.status, 101 | 204 | 304);
+        if self.open.is_empty() && response.status == 408 && !self.requests_lost {
+            // A server's good-bye to an idle connection answers nothing.
+            cx.health.ignore("response_without_request");
+            self.head_bytes = 0;
+            return framing;
+        }
+        let begun_ns = self.head_begun_ns.take();
+        let front = self.answer(at, request_lost, cx);
+        front.response_head(response, begun_ns);
+        let method = front.exchange.method.as_deref();
+        let bodyless = bodyless || method == Some("HEAD") || (method == Some("CONNECT") && response.status < 300);
+        if bodyless { Framing::Length(0) } else { framing }
+    }
+
+    /// The response whose body goes on, though its head was not seen.
+    pub(super) fn response_found(&mut self, body: &[u8], at: Stamp, request_lost: bool, cx: &mut Context<'_>) {
+        if self.answering {
+            self.response_body.resume(body);
+            return;
+        }
+        self.response_body = Body::guess(body);
+        let events = matches!(self.response_body, Body::Events(_));
+        let whole = self.origin.whole;
+        let front = self.answer(at, request_lost, cx);
+        if whole {
+            front.flag(Flag::Gap);
+        }
+        if events {
+            front.exchange.streaming = Some(true);
+        }
+    }
+
+    /// The first exchange gets its answer; one without a request if there is none.
+    fn answer(&mut self, at: Stamp, request_lost: bool, cx: &mut Context<'_>) -> &mut Open {
+        if self.open.is_empty() {
+            let before_attach = self.first && !self.origin.whole;
+            let open = self.begin(at, cx);
+            if !before_attach {
+                open.flag(Flag::Gap);
+            }
+        }
+        let read_unseen = self.reading && self.open.len() == 1 && request_lost;
+        if read_unseen && let Some(last_read) = self.last_read {
+            self.request_end(last_read, cx);
+        }
+        self.answering = true;
+        let bytes = std::mem::take(&mut self.head_bytes);
+        let front = &mut self.open[0];
+        front.exchange.bytes_out += bytes;
+        front.exchange.last_byte_out_ns = Some(at.time_ns);
+        front
+    }
+
+    /// Bytes of the response's body, which are masked.
+    pub(super) fn response_body(&mut self, bytes: &mut [u8], at: Stamp, cx: &mut Context<'_>) {
+        if !self.answering {
+            super::mask::mask_all(bytes);
+            return;
+        }
+        let events = self.response_body.feed(bytes);
+        let Some(front) = self.open.front_mut() else { return };
+        for _ in 0..events {
+            let event = ContentEvent { time_ns: at.time_ns, tid: at.tid };
+            front.content(event);
+            if front.announced {
+                cx.out.push(Tracked::Content { exchange: front.id, event });
+            }
+        }
+    }
+
+    /// Bytes of the response's body are missing; its framing is not.
+    pub(super) fn response_gap(&mut self) {
+        if self.answering
+            && self.response_body.gap()
+            && let Some(front) = self.open.front_mut()
+        {
+            front.flag(Flag::Gap);
+        }
+    }
+
+    /// Bytes of responses were lost, and framing with them.
+    pub(super) fn responses_lost(&mut self) {
+        self.head_begun_ns = None;
+        self.head_bytes = 0;
+        if self.answering {
+            self.response_body.gap();
+        }
+        if let Some(front) = self.open.front_mut() {
+            front.flag(Flag::Gap);
+        }
+    }
+
+    /// A response's bytes of which it is not known what they are.
+    pub(super) fn response_unknown(&mut self, len: u64, at: Stamp, cx: &mut Context<'_>) {
+        if self.open.is_empty() && self.first && !self.origin.whole {
+            self.response_body = Body::Opaque;
+            self.answer(at, false, cx);
+        }
+        if let Some(front) = self.open.front_mut() {
+            front.exchange.bytes_out += len;
+            front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// The response's last byte was written.
+    pub(super) fn response_end(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if !self.answering {
+            return;
+        }
+        let in_time = |closed: u64| at.time_ns.saturating_sub(closed) <= CLOSE_RACE_NS;
+        let complete = self.peer_closed_ns.is_none_or(in_time);
+        if complete && let Some(front) = self.open.front_mut() {
+            front.exchange.close_ns = None;
+        }
+        let ending = if complete { Ending::Complete } else { Ending::ClientGone };
+        self.finish_first(ending, cx);
+    }
+
+    /// A response begins after a loss. On connections without pipelining it answers the latest request: what is
+    /// before that was answered unseen.
+    pub(super) fn skip_answered(&mut self, cx: &mut Context<'_>) {
+        if self.answering {
+            self.finish_first(Ending::OutOfSight, cx);
+        }
+        while self.open.len() > 1 {
+            self.finish_first(Ending::OutOfSight, cx);
+        }
+    }
+
+    // -- ends
+
+    /// The client ended its side.
+    pub(super) fn client_closed(&mut self, time_ns: u64) {
+        self.peer_closed_ns.get_or_insert(time_ns);
+        for open in &mut self.open {
+            open.exchange.close_ns.get_or_insert(time_ns);
+        }
+    }
+
+    /// Nothing more comes on this connection, or for all that is open on it.
+    pub(super) fn finish_all(&mut self, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
+        let ending = if self.peer_closed_ns.is_some() && ending == Ending::ServerGone {
+            Ending::ClientGone
+        } else {
+            ending
+        };
+        while let Some(front) = self.open.front_mut() {
+            if ending != Ending::OutOfSight {
+                front.exchange.close_ns.get_or_insert(at.time_ns);
+            }
+            self.finish_first(ending, cx);
+        }
+    }
+
+    fn finish_first(&mut self, ending: Ending, cx: &mut Context<'_>) {
+        let Some(mut open) = self.open.pop_front() else { return };
+        if self.reading && self.open.is_empty() {
+            open.request_body(&std::mem::take(&mut self.request_body));
+            self.reading = false;
+        }
+        let answered = std::mem::take(&mut self.answering);
+        let body = if answered { std::mem::take(&mut self.response_body) } else { Body::Opaque };
+        self.blocked_since_ns = None;
+        self.first = false;
+        if !open.has_head && !answered {
+            cx.health.ignore("request_head_incomplete");
+            return;
+        }
+        let service = open.exchange.service.or_else(|| cx.processes.service(open.exchange.pid));
+        if service.is_none() || (open.request_done && !open.announced) {
+            cx.health.ignore("process_without_service");
+            return;
+        }
+        open.exchange.service = service;
+        cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+    }
+}
+
+/// Tells later stages of a request that was read.
+fn announce(open: &mut Open, at: Stamp, cx: &mut Context<'_>) {
+    let Some(service) = cx.processes.service(open.exchange.pid) else { return };
+    open.exchange.service = Some(service);
+    open.announced = true;
+    cx.out.push(Tracked::RequestRead { exchange: open.id, service, time_ns: at.time_ns, tid: at.tid });
+}

@@ -1,0 +1,332 @@
+//! Masking: captured bytes lose their text where they are, before anything else sees them.
+//!
+//! What a parser needs to come to the same result stays; every other letter, digit and non-ASCII byte becomes `x`.
+//! Masking is idempotent, and everything is parsed *as masked*, so a redacted recording replays to what the live
+//! run gave. Bytes are masked as they pass and never looked at again, so a head split over many calls is masked
+//! like a whole one.
+
+/// Methods that begin a request. A closed list, since it is also what tells HTTP from other protocols. Sorted.
+const METHODS: &[&[u8]] =
+    &[b"CONNECT", b"DELETE", b"GET", b"HEAD", b"OPTIONS", b"PATCH", b"POST", b"PUT", b"TRACE"];
+
+/// Headers whose values are kept: framing, content kind, and what ties a request to others. Sorted, lower case.
+const KEPT_HEADERS: &[&[u8]] = &[
+    b"accept",
+    b"connection",
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"date",
+    b"expect",
+    b"host",
+    b"server",
+    b"traceparent",
+    b"transfer-encoding",
+    b"upgrade",
+    b"x-otel-sample",
+    b"x-request-id",
+];
+
+const TEXT: [u8; 256] = text_table();
+
+const fn text_table() -> [u8; 256] {
+    let mut table = [b'x'; 256];
+    let mut i = 0;
+    while i < 128 {
+        if !(i as u8).is_ascii_alphanumeric() {
+            table[i] = i as u8;
+        }
+        i += 1;
+    }
+    table
+}
+
+/// The byte that stands for `b` in masked text.
+pub(super) fn masked(b: u8) -> u8 {
+    TEXT[b as usize]
+}
+
+/// Masks text: letters, digits and non-ASCII bytes become `x`, punctuation stays.
+pub(super) fn mask_text(bytes: &mut [u8]) {
+    for b in bytes {
+        *b = masked(*b);
+    }
+}
+
+/// Masks everything: for bytes of an unknown protocol or a compressed body.
+pub(super) fn mask_all(bytes: &mut [u8]) {
+    bytes.fill(b'x');
+}
+
+/// Byte-wise look-up of a name in a sorted table: the range of names that begin with the bytes so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Narrow {
+    low: u8,
+    high: u8,
+    len: u8,
+}
+
+impl Narrow {
+    /// All names of the table are possible.
+    pub(super) fn new(table: &[&[u8]]) -> Self {
+        Self { low: 0, high: u8::try_from(table.len()).unwrap_or(u8::MAX), len: 0 }
+    }
+
+    /// Adds a byte; false when no name begins so.
+    pub(super) fn push(&mut self, table: &[&[u8]], b: u8) -> bool {
+        let at = usize::from(self.len);
+        let fits = |i: u8| table[usize::from(i)].get(at) == Some(&b);
+        while self.low < self.high && !fits(self.low) {
+            self.low += 1;
+        }
+        while self.low < self.high && !fits(self.high - 1) {
+            self.high -= 1;
+        }
+        self.len = self.len.saturating_add(1);
+        self.low < self.high
+    }
+
+    /// The name that consists of exactly the bytes so far. (Shorter names sort first.)
+    pub(super) fn exact(self, table: &[&[u8]]) -> Option<usize> {
+        let low = usize::from(self.low);
+        (self.low < self.high && table[low].len() == usize::from(self.len)).then_some(low)
+    }
+}
+
+/// Where a head's mask stands.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In the method.
+    Method(Narrow),
+    /// In the request target, before a `?`.
+    Target,
+    /// Behind the `?`.
+    Query,
+    /// In the fixed text `HTTP/1.` at this byte, of a request line (true) or a status line.
+    Version(bool, u8),
+    /// In the rest of the first line.
+    FirstLine,
+    /// At the beginning of a line.
+    LineStart,
+    /// Behind the CR of an empty line.
+    LastCr,
+    /// In a header's name.
+    Name(Narrow, bool),
+    /// In a header's value, kept or not.
+    Value(bool),
+}
+
+/// What a byte did to a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadStep {
+    /// It goes on.
+    More,
+    /// That was the last byte of the head.
+    End,
+    /// This is no HTTP/1 head.
+    Bad,
+}
+
+/// Masks the head of a message, or the trailers of a chunked one, byte by byte.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadMask {
+    place: Place,
+}
+
+impl HeadMask {
+    /// At the beginning of a request line.
+    pub(super) fn request() -> Self {
+        Self { place: Place::Method(Narrow::new(METHODS)) }
+    }
+
+    /// At the beginning of a status line.
+    pub(super) fn response() -> Self {
+        Self { place: Place::Version(false, 0) }
+    }
+
+    /// At the beginning of trailers.
+    pub(super) fn trailers() -> Self {
+        Self { place: Place::LineStart }
+    }
+
+    /// Masks one byte.
+    pub(super) fn step(&mut self, b: &mut u8) -> HeadStep {
+        let Some(place) = self.next(b) else {
+            return if matches!(self.place, Place::LineStart | Place::LastCr) && *b == b'\n' {
+                HeadStep::End
+            } else {
+                HeadStep::Bad
+            };
+        };
+        self.place = place;
+        HeadStep::More
+    }
+
+    /// Masks the byte and says where that leads; `None` at the end of the head or when it cannot be one.
+    fn next(&self, b: &mut u8) -> Option<Place> {
+        Some(match self.place {
+            Place::Method(mut narrow) => {
+                if *b == b' ' {
+                    narrow.exact(METHODS)?;
+                    return Some(Place::Target);
+                }
+                narrow.push(METHODS, *b).then_some(Place::Method(narrow))?
+            }
+            Place::Target | Place::Query => self.target(b)?,
+            Place::Version(request, at) => version(request, at, *b)?,
+            Place::FirstLine => match b {
+                b'\n' => Place::LineStart,
+                _ => Place::FirstLine,
+            },
+            Place::LineStart => line_start(b)?,
+            Place::LastCr => return None,
+            Place::Name(narrow, known) => name(narrow, known, b),
+            Place::Value(keep) => value(keep, b),
+        })
+    }
+
+    fn target(&self, b: &mut u8) -> Option<Place> {
+        match *b {
+            b' ' => Some(Place::Version(true, 0)),
+            0..b' ' | 0x7f => None,
+            b'?' => Some(Place::Query),
+            _ if matches!(self.place, Place::Query) => {
+                *b = b'x';
+                Some(Place::Query)
+            }
+            _ => Some(Place::Target),
+        }
+    }
+}
+
+/// `HTTP/1.1` and, in a status line, the status after it.
+fn version(request: bool, at: u8, b: u8) -> Option<Place> {
+    let good = match at {
+        7 => b == b'0' || b == b'1',
+        8 if request => b == b'\r' || b == b'\n',
+        8 => b == b' ',
+        9..=11 => b.is_ascii_digit(),
+        _ => b"HTTP/1.".get(usize::from(at)) == Some(&b),
+    };
+    match (good, at, b) {
+        (false, ..) => None,
+        (true, 8, b'\n') => Some(Place::LineStart),
+        (true, 8, b'\r') | (true, 11, _) => Some(Place::FirstLine),
+        _ => Some(Place::Version(request, at + 1)),
+    }
+}
+
+fn line_start(b: &mut u8) -> Option<Place> {
+    match *b {
+        b'\n' => None,
+        b'\r' => Some(Place::LastCr),
+        // A folded line belongs to the value before; whether that one was kept is not worth remembering.
+        b' ' | b'\t' => Some(Place::Value(false)),
+        _ => Some(name(Narrow::new(KEPT_HEADERS), true, b)),
+    }
+}
+
+/// Names of headers are kept, as far as they can be one.
+fn name(mut narrow: Narrow, known: bool, b: &mut u8) -> Place {
+    match *b {
+        b':' => Place::Value(known && narrow.exact(KEPT_HEADERS).is_some()),
+        b'\n' => Place::LineStart,
+        b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+            let known = known && narrow.push(KEPT_HEADERS, b.to_ascii_lowercase());
+            Place::Name(narrow, known)
+        }
+        _ => value(false, b),
+    }
+}
+
+fn value(keep: bool, b: &mut u8) -> Place {
+    match *b {
+        b'\n' => return Place::LineStart,
+        b' ' | b'\t' | b'\r' => {}
+        _ if keep => {}
+        _ => *b = b'x',
+    }
+    Place::Value(keep)
+}
+
+/// A call's bytes begin with a request line, as far as they go: so many of them prove it.
+pub(super) fn begins_request(bytes: &[u8]) -> Option<usize> {
+    METHODS.iter().find_map(|method| match bytes.strip_prefix(*method)? {
+        [b' ', b'/' | b'*' | b'h', ..] => Some(method.len() + 2),
+        _ => None,
+    })
+}
+
+/// A call's bytes begin with a status line: so many of them prove it.
+pub(super) fn begins_response(bytes: &[u8]) -> Option<usize> {
+    match bytes.strip_prefix(b"HTTP/1.")? {
+        [b'0' | b'1', b' ', a, b, c, ..] if [a, b, c].iter().all(|d| d.is_ascii_digit()) => Some(12),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask_head(mut mask: HeadMask, text: &str) -> (String, HeadStep) {
+        let mut bytes = text.as_bytes().to_vec();
+        let mut last = HeadStep::More;
+        for b in &mut bytes {
+            last = mask.step(b);
+            if last != HeadStep::More {
+                break;
+            }
+        }
+        (String::from_utf8(bytes).unwrap(), last)
+    }
+
+    #[test]
+    fn heads_keep_what_framing_needs_and_nothing_else() {
+        let request = "POST /v1/chat?key=s3cret&b HTTP/1.1\r\nHost: a:80\r\nAuthorization: Bearer s-3\r\n\
+                       CONTENT-length: 12\r\nx-request-id: r1\r\nCookie: a=b\r\n folded: yes\r\nX-Content-Length: 9\r\n\r\n";
+        let masked = "POST /v1/chat?xxxxxxxxxxxx HTTP/1.1\r\nHost: a:80\r\nAuthorization: xxxxxx xxx\r\n\
+                      CONTENT-length: 12\r\nx-request-id: r1\r\nCookie: xxx\r\n xxxxxxx xxx\r\nX-Content-Length: x\r\n\r\n";
+        assert_eq!(mask_head(HeadMask::request(), request), (masked.into(), HeadStep::End));
+        assert_eq!(mask_head(HeadMask::request(), masked), (masked.into(), HeadStep::End));
+
+        let response = "HTTP/1.1 200 OK\nSet-Cookie: id=\u{e9}\nContent-Type: text/plain\n\n";
+        let masked = "HTTP/1.1 200 OK\nSet-Cookie: xxxxx\nContent-Type: text/plain\n\n";
+        assert_eq!(mask_head(HeadMask::response(), response), (masked.into(), HeadStep::End));
+    }
+
+    #[test]
+    fn what_is_no_head_is_bad_at_the_first_byte_that_shows_it() {
+        for text in [
+            "get / HTTP/1.1\r\n",
+            "GETT / HTTP/1.1\r\n",
+            "PRI * HTTP/2.0\r\n",
+            "GET /\r\n",
+            "GET / HTTP/1.1x\r\n",
+            "GET / HTTP/2.0\r\n",
+            "GET / HTTP/1.1\r\n\rx",
+        ] {
+            assert_eq!(mask_head(HeadMask::request(), text).1, HeadStep::Bad, "{text}");
+        }
+        for text in ["HTTP/1.1 2x", "HTTP/2 200", "HTTP/1.1  200", "xx"] {
+            assert_eq!(mask_head(HeadMask::response(), text).1, HeadStep::Bad, "{text}");
+        }
+    }
+
+    #[test]
+    fn tables_are_sorted() {
+        assert!(METHODS.is_sorted());
+        assert!(KEPT_HEADERS.is_sorted());
+    }
+
+    #[test]
+    fn a_call_that_begins_with_a_message_is_told() {
+        assert_eq!(begins_request(b"POST /v1 HT"), Some(6));
+        assert_eq!(begins_request(b"OPTIONS * HTTP/1.1"), Some(9));
+        assert_eq!(begins_request(b"POST"), None);
+        assert_eq!(begins_request(b"xxxx /"), None);
+        assert_eq!(begins_response(b"HTTP/1.0 404"), Some(12));
+        assert_eq!(begins_response(b"HTTP/1.1 4"), None);
+        assert_eq!(begins_response(b"HTTP/1.1 xxx"), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! Whole connections: records in, [`super::Tracked`] values out.
+
+mod framing;
+mod losses;
+mod rig;
+mod roles;
+mod streams;
+
+pub(super) use rig::Lcg;
