@@ -166,14 +166,7 @@ impl Tracker {
         }
     }
 
-    fn exit(
-        &mut self,
-        pid: u32,
-        start_ticks: u64,
-        at: Stamp,
-        health: &mut Health,
-        out: &mut Vec<Tracked>,
-    ) {
+    fn exit(&mut self, pid: u32, start_ticks: u64, at: Stamp, health: &mut Health, out: &mut Vec<Tracked>) {
         if let Some(service) = self.processes.exit(pid, start_ticks) {
             self.ended(pid, service, at, health, out);
         }

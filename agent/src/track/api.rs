@@ -2,12 +2,40 @@
 
 /// Paths of health checks, metrics and administration (any method).
 const PROBES: &[&str] = &[
-    "/health", "/healthz", "/livez", "/readyz", "/ready", "/live", "/ping", "/metrics",
-    "/prometheus/metrics", "/load", "/version", "/info", "/v1/models", "/get_model_info", "/model_info",
-    "/get_server_info", "/server_info", "/health_generate", "/is_sleeping", "/is_paused",
-    "/tokenizer_info", "/get_world_size", "/v2/health/live", "/v2/health/ready", "/props", "/slots",
-    "/v1/health", "/perf_metrics", "/steady_clock_offset", "/api/version", "/api/tags", "/api/ps",
-    "/api/show", "/favicon.ico",
+    "/health",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/ready",
+    "/live",
+    "/ping",
+    "/metrics",
+    "/prometheus/metrics",
+    "/load",
+    "/version",
+    "/info",
+    "/v1/models",
+    "/get_model_info",
+    "/model_info",
+    "/get_server_info",
+    "/server_info",
+    "/health_generate",
+    "/is_sleeping",
+    "/is_paused",
+    "/tokenizer_info",
+    "/get_world_size",
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/props",
+    "/slots",
+    "/v1/health",
+    "/perf_metrics",
+    "/steady_clock_offset",
+    "/api/version",
+    "/api/tags",
+    "/api/ps",
+    "/api/show",
+    "/favicon.ico",
 ];
 /// Paths that are probes when nothing is sent to them.
 const READ_PROBES: &[&str] = &["/", "/v2"];
@@ -83,7 +111,11 @@ mod tests {
             ("POST", "/v2/models/m/infer", "http", false),
             ("OPTIONS", "/v1/chat/completions", "http", true),
         ] {
-            assert_eq!((Api::of(method, path).name(), is_probe(method, path)), (api, probe), "{method} {path}");
+            assert_eq!(
+                (Api::of(method, path).name(), is_probe(method, path)),
+                (api, probe),
+                "{method} {path}"
+            );
         }
     }
 }

@@ -64,11 +64,18 @@ impl Connections {
         let role = match (open.family, open.role) {
             (AF_UNIX, _) => Role::Ignored("unix_socket"),
             (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
-            (_, socket::ROLE_ACCEPTED) => Role::Server(Box::new(Server::new(origin(open.id, Some(open), false)))),
+            (_, socket::ROLE_ACCEPTED) => {
+                Role::Server(Box::new(Server::new(origin(open.id, Some(open), false))))
+            }
             _ => Role::Unknown,
         };
         let at = Stamp::from(&open.header);
-        self.insert(open.id, Connection { role, open: Some(*open), tgid: at.tgid, last_ns: at.time_ns }, at, cx);
+        self.insert(
+            open.id,
+            Connection { role, open: Some(*open), tgid: at.tgid, last_ns: at.time_ns },
+            at,
+            cx,
+        );
     }
 
     /// One call on a socket: its payload is masked when this returns.
@@ -171,7 +178,8 @@ impl Connection {
         let head = &*payload.head;
         let (request, response) = (begins_request(head), begins_response(head));
         let received = data.dir == socket::DIR_RECV;
-        let listens = |open: &socket::Open| cx.processes.listens(data.header.tgid, open.netns, open.local_port);
+        let listens =
+            |open: &socket::Open| cx.processes.listens(data.header.tgid, open.netns, open.local_port);
         let guessed = if open.is_some_and(listens) {
             false
         } else if (received && request.is_some()) || (!received && answers(data, payload)) {
@@ -201,7 +209,8 @@ fn answers(data: &socket::Data, payload: &Payload<'_>) -> bool {
 }
 
 fn origin(id: SockId, open: Option<&socket::Open>, role_guessed: bool) -> Origin {
-    let whole = open.is_some_and(|o| o.role == socket::ROLE_ACCEPTED && o.flags & socket::FLAG_MID_STREAM == 0);
+    let whole =
+        open.is_some_and(|o| o.role == socket::ROLE_ACCEPTED && o.flags & socket::FLAG_MID_STREAM == 0);
     Origin {
         id,
         local_port: open.map(|o| o.local_port).filter(|port| *port != 0),

@@ -7,7 +7,7 @@ use wire::socket::SockId;
 use super::{
     ContentEvent, Exchange, ExchangeId, Tracked,
     body::Body,
-    http1::{Framing, head},
+    http1::{Framing, Side, head},
     open::{Ending, Open},
     process::Processes,
 };
@@ -229,6 +229,9 @@ impl Exchanges {
 
     /// So many bytes of the response were written.
     pub(super) fn response_bytes(&mut self, len: u64, at: Stamp) {
+        if len == 0 {
+            return;
+        }
         if !self.answering {
             self.head_bytes += len;
         } else if let Some(front) = self.open.front_mut() {
@@ -263,12 +266,19 @@ impl Exchanges {
         let front = self.answer(at, request_lost, cx);
         front.response_head(response, begun_ns);
         let method = front.exchange.method.as_deref();
-        let bodyless = bodyless || method == Some("HEAD") || (method == Some("CONNECT") && response.status < 300);
+        let bodyless =
+            bodyless || method == Some("HEAD") || (method == Some("CONNECT") && response.status < 300);
         if bodyless { Framing::Length(0) } else { framing }
     }
 
     /// The response whose body goes on, though its head was not seen.
-    pub(super) fn response_found(&mut self, body: &[u8], at: Stamp, request_lost: bool, cx: &mut Context<'_>) {
+    pub(super) fn response_found(
+        &mut self,
+        body: &[u8],
+        at: Stamp,
+        request_lost: bool,
+        cx: &mut Context<'_>,
+    ) {
         if self.answering {
             self.response_body.resume(body);
             return;
@@ -323,13 +333,29 @@ impl Exchanges {
         }
     }
 
-    /// Bytes of the response's body are missing; its framing is not.
-    pub(super) fn response_gap(&mut self) {
-        if self.answering
-            && self.response_body.gap()
-            && let Some(front) = self.open.front_mut()
-        {
+    /// So many bytes of the response are missing; they were written `at`, if that is known.
+    pub(super) fn response_gap(&mut self, len: u64, at: Option<Stamp>) {
+        let events = self.answering && self.response_body.gap();
+        let Some(front) = self.open.front_mut() else { return };
+        if events {
             front.flag(Flag::Gap);
+        }
+        front.exchange.bytes_out += len;
+        if let Some(at) = at {
+            front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// The end of a message went by unseen.
+    pub(super) fn end_unseen(&mut self, side: Side) {
+        let open = match side {
+            Side::Request => self.current_request(),
+            Side::Response => self.open.front_mut().filter(|_| self.answering),
+        };
+        let Some(open) = open else { return };
+        open.flag(Flag::Gap);
+        if side == Side::Response {
+            open.exchange.last_byte_out_ns = None;
         }
     }
 

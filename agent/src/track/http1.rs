@@ -79,9 +79,14 @@ enum State {
     Head(HeadMask),
     Length(u64),
     UntilClose,
-    Size { value: u64, digits: u8 },
+    Size {
+        value: u64,
+        digits: u8,
+    },
     /// In the rest of a chunk's size line.
-    Extension { value: u64 },
+    Extension {
+        value: u64,
+    },
     Data(u64),
     /// Behind a chunk's data.
     DataEnd,
@@ -107,6 +112,11 @@ impl Direction {
     /// Where the next message begins is not known.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self.state, State::Lost)
+    }
+
+    /// The message is over, which is not said yet.
+    pub(super) fn ended(&self) -> bool {
+        matches!(self.state, State::Ended)
     }
 
     /// In a body that ends with the connection.
@@ -151,7 +161,8 @@ impl Direction {
                 Some(Piece::Frame)
             }
             State::Idle => {
-                let mask = if self.side == Side::Request { HeadMask::request() } else { HeadMask::response() };
+                let mask =
+                    if self.side == Side::Request { HeadMask::request() } else { HeadMask::response() };
                 self.state = State::Head(mask);
                 Some(Piece::Begin)
             }
@@ -278,7 +289,9 @@ impl Direction {
 /// The state behind a byte of a chunk's size line or of the line end behind its data; `None` when it is wrong.
 fn chunk_line(state: State, b: &mut u8) -> Option<State> {
     match (state, *b) {
-        (State::Size { value, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < MAX_SIZE_DIGITS => {
+        (State::Size { value, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F')
+            if digits < MAX_SIZE_DIGITS =>
+        {
             let digit = u64::from(char::from(*b).to_digit(16)?);
             Some(State::Size { value: value << 4 | digit, digits: digits + 1 })
         }
@@ -322,7 +335,11 @@ fn whole_chunk(head: &[u8], total: u64, tail: &[u8]) -> Option<(usize, usize)> {
 /// The last bytes of a call are the end of a chunked body: how many of them.
 pub(super) fn ends_chunked(bytes: &[u8]) -> usize {
     let before = bytes.strip_suffix(LAST_CHUNK);
-    if before.is_some_and(|before| before.is_empty() || before.ends_with(b"\r\n")) { LAST_CHUNK.len() } else { 0 }
+    if before.is_some_and(|before| before.is_empty() || before.ends_with(b"\r\n")) {
+        LAST_CHUNK.len()
+    } else {
+        0
+    }
 }
 
 fn take<'b>(input: &mut &'b mut [u8], len: usize) -> &'b mut [u8] {

@@ -441,7 +441,9 @@ impl Lexer {
             _ if word == b"null" => {}
             (Place::Root, Key::Stream) => self.facts.set_stream(yes, None),
             (Place::Unknown, Key::Stream) => self.facts.set_stream(yes, Some(self.outwards)),
-            (Place::StreamOptions | Place::Unknown, Key::IncludeUsage) => self.facts.include_usage = Some(yes),
+            (Place::StreamOptions | Place::Unknown, Key::IncludeUsage) => {
+                self.facts.include_usage = Some(yes)
+            }
             _ => {}
         }
     }
@@ -497,7 +499,9 @@ fn keep_text(place: Place, key: Key) -> Keep {
         (Place::Root, Key::Error) => Keep::Error,
         (Place::Choice | Place::Unknown, Key::FinishReason) => Keep::FinishReason,
         (Place::Choice, Key::Text)
-        | (Place::Delta, Key::Content | Key::ReasoningContent | Key::Reasoning | Key::Refusal) => Keep::Content,
+        | (Place::Delta, Key::Content | Key::ReasoningContent | Key::Reasoning | Key::Refusal) => {
+            Keep::Content
+        }
         _ => Keep::No,
     }
 }

@@ -143,7 +143,9 @@ impl Open {
             Ending::ServerGone => Outcome::Truncated,
             Ending::OutOfSight => match self.exchange.status {
                 Some(status) if status >= 400 => self.answered(body),
-                _ if body.facts().is_some_and(|f| f.finish_reason.is_some() || f.error) => self.answered(body),
+                _ if body.facts().is_some_and(|f| f.finish_reason.is_some() || f.error) => {
+                    self.answered(body)
+                }
                 _ => Outcome::Unknown,
             },
         }

@@ -212,8 +212,14 @@ mod tests {
     }
 
     fn record(tgid: u32, child: u32) -> Record {
-        let header =
-            wire::Header { abi: wire::ABI, kind: wire::Kind::Fork as u16, len: 48, time_ns: 1, tgid, tid: tgid };
+        let header = wire::Header {
+            abi: wire::ABI,
+            kind: wire::Kind::Fork as u16,
+            len: 48,
+            time_ns: 1,
+            tgid,
+            tid: tgid,
+        };
         Record { header, child, row: 0, comm: *b"worker\0\0\0\0\0\0\0\0\0\0" }
     }
 

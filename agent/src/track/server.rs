@@ -84,7 +84,14 @@ impl Server {
         }
     }
 
-    fn bytes(&mut self, side: Side, data: &socket::Data, len: u64, payload: Payload<'_>, cx: &mut Context<'_>) {
+    fn bytes(
+        &mut self,
+        side: Side,
+        data: &socket::Data,
+        len: u64,
+        payload: Payload<'_>,
+        cx: &mut Context<'_>,
+    ) {
         let at = Stamp::from(&data.header);
         let Payload { head, tail } = payload;
         let expected = &mut self.expected[usize::from(data.dir)];
@@ -102,7 +109,7 @@ impl Server {
         }
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
-            self.gap(side, missing, at, cx);
+            self.gap(side, missing, true, at, cx);
         }
         if self.direction(side).is_lost() {
             self.find(side, head, len, tail, at, cx);
@@ -110,7 +117,7 @@ impl Server {
         let middle = len.saturating_sub((head.len() + tail.len()) as u64);
         self.feed(side, head, middle == 0 && tail.is_empty(), at, cx);
         if middle > 0 {
-            self.gap(side, middle, at, cx);
+            self.gap(side, middle, false, at, cx);
         }
         if !tail.is_empty() {
             self.feed(side, tail, true, at, cx);
@@ -150,9 +157,17 @@ impl Server {
         let end = if last && in_message && self.closed.is_none() { ends_chunked(bytes) } else { 0 };
         // The line end before the last chunk is what tells it.
         let keep = if end > 0 { (end + 2).min(bytes.len()) } else { 0 };
-        let len = bytes.len() as u64;
-        mask_all(&mut bytes[..len as usize - keep]);
-        self.unknown(side, len, at, cx);
+        let (bytes, kept) = bytes.split_at_mut(bytes.len() - keep);
+        match side {
+            _ if self.closed.is_some() => mask_all(bytes),
+            // The body may still tell something: neither JSON nor events need framing to be found again.
+            Side::Request if in_message => {
+                self.exchanges.request_body().feed(bytes);
+            }
+            Side::Response if in_message => self.exchanges.response_body(bytes, at, cx),
+            _ => mask_all(bytes),
+        }
+        self.unknown(side, (bytes.len() + kept.len()) as u64, at, cx);
         if end > 0 {
             self.direction(side).body(None);
             self.end(side, at, cx);
@@ -188,7 +203,8 @@ impl Server {
             Piece::Head => match head::request(self.requests.head()) {
                 Some(request) => {
                     self.proven = true;
-                    self.requests.body(Some(request.headers.framing.unwrap_or(super::http1::Framing::Length(0))));
+                    self.requests
+                        .body(Some(request.headers.framing.unwrap_or(super::http1::Framing::Length(0))));
                     self.exchanges.request_head(request);
                 }
                 None => self.request_garbage(at, cx),
@@ -234,7 +250,8 @@ impl Server {
         let request_lost = self.requests.is_lost();
         let framing = self.exchanges.response_head(&response, at, request_lost, cx);
         self.responses.body(Some(framing));
-        let connect = self.exchanges.open().front().is_some_and(|o| o.exchange.method.as_deref() == Some("CONNECT"));
+        let connect =
+            self.exchanges.open().front().is_some_and(|o| o.exchange.method.as_deref() == Some("CONNECT"));
         if response.status == 101 || (connect && response.status < 300) {
             self.exchanges.response_end(at, cx);
             self.finish(Ending::OutOfSight, "upgraded", at, cx);
@@ -250,17 +267,19 @@ impl Server {
         }
     }
 
-    /// Bytes that were not captured.
-    fn gap(&mut self, side: Side, len: u64, at: Stamp, cx: &mut Context<'_>) {
-        match (self.direction(side).gap(len), side) {
+    /// Bytes that were not captured: of this call, or (`unseen`) of calls whose records were lost, so that it is
+    /// not known when they went.
+    fn gap(&mut self, side: Side, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
+        let gap = self.direction(side).gap(len);
+        if unseen && (gap == Gap::PastEnd || self.direction(side).ended()) {
+            self.exchanges.end_unseen(side);
+        }
+        match (gap, side) {
             (Gap::InBody, Side::Request) => {
                 self.exchanges.request_bytes(len);
                 self.exchanges.request_body().gap();
             }
-            (Gap::InBody, Side::Response) => {
-                self.exchanges.response_bytes(len, at);
-                self.exchanges.response_gap();
-            }
+            (Gap::InBody, Side::Response) => self.exchanges.response_gap(len, (!unseen).then_some(at)),
             (Gap::PastEnd, Side::Request) => {
                 self.exchanges.requests_lost();
                 self.exchanges.request_end(at, cx);
@@ -270,7 +289,7 @@ impl Server {
                 self.exchanges.response_end(at, cx);
             }
             (Gap::Lost, Side::Request) => self.request_lost(len),
-            (Gap::Lost, Side::Response) => self.response_lost(len, at, cx),
+            (Gap::Lost, Side::Response) => self.response_lost(len, unseen, at, cx),
         }
         // The message may have ended exactly here.
         self.feed(side, &mut [], false, at, cx);
@@ -289,7 +308,7 @@ impl Server {
         self.exchanges.requests_lost();
     }
 
-    fn response_lost(&mut self, len: u64, at: Stamp, cx: &mut Context<'_>) {
+    fn response_lost(&mut self, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
         let cut = head::cut(self.responses.head());
         self.responses.lose();
         let response = if self.exchanges.answering() { None } else { head::response(&cut) };
@@ -298,7 +317,11 @@ impl Server {
             self.exchanges.response_head(&response, at, request_lost, cx);
         }
         self.exchanges.responses_lost();
-        self.unknown(Side::Response, len, at, cx);
+        if unseen {
+            self.exchanges.response_gap(len, None);
+        } else {
+            self.unknown(Side::Response, len, at, cx);
+        }
     }
 
     /// Tries to find lost framing at the beginning of a call.

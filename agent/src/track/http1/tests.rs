@@ -34,7 +34,8 @@ const HEAD: &str = "POST / HTTP/1.1\r\n\r\n";
 
 #[test]
 fn chunked_bodies_split_anywhere() {
-    let text = format!("{HEAD}5;ext=\"a\"\r\nhello\r\n00A\r\n, world.\r\n\r\n0\r\nTrailer: secret\r\n\r\n{HEAD}");
+    let text =
+        format!("{HEAD}5;ext=\"a\"\r\nhello\r\n00A\r\n, world.\r\n\r\n0\r\nTrailer: secret\r\n\r\n{HEAD}");
     let bytes = text.as_bytes();
     let expected = ["begin", "head", "=hello, world.\r\n", "end", "begin", "head"];
     for at in 0..=bytes.len() {
@@ -87,9 +88,8 @@ fn gaps() {
 
 #[test]
 fn lost_framing_is_found_by_what_proves_itself() {
-    let data = |head: &[u8], total: u64, tail: &[u8]| {
-        Direction::new(Side::Response, true).find(head, total, tail)
-    };
+    let data =
+        |head: &[u8], total: u64, tail: &[u8]| Direction::new(Side::Response, true).find(head, total, tail);
     assert_eq!(data(b"HTTP/1.1 200 OK\r\n", 17, b""), Some(Found::Message));
     assert_eq!(data(b"3\r\nabc\r\n", 8, b""), Some(Found::Chunk(3, 6)));
     assert_eq!(data(b"3\r\nabc\r\n5\r\nab", 13, b""), Some(Found::Chunk(3, 6)));

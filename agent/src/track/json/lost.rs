@@ -18,13 +18,7 @@ pub(super) enum Lost {
 
 impl Lexer {
     /// One byte after a gap. `name_start` is where the name began in these bytes.
-    pub(super) fn lost(
-        &mut self,
-        lost: Lost,
-        bytes: &mut [u8],
-        at: usize,
-        name_start: &mut usize,
-    ) -> usize {
+    pub(super) fn lost(&mut self, lost: Lost, bytes: &mut [u8], at: usize, name_start: &mut usize) -> usize {
         let next = match (lost, bytes[at]) {
             (Lost::Start, b'\\') => {
                 bytes[at] = b'x';

@@ -146,12 +146,42 @@ fn the_tail_of_a_body_is_understood_after_a_gap() {
 // A deterministic generator of documents that look like those of the APIs.
 
 const NAMES: &[&str] = &[
-    "model", "stream", "max_tokens", "choices", "delta", "message", "content", "usage", "prompt_tokens",
-    "completion_tokens", "finish_reason", "index", "error", "object", "tool_calls", "stream_options",
-    "include_usage", "text", "user", "mode", "", "naïve", "a\\\"b", "top\\u0041",
+    "model",
+    "stream",
+    "max_tokens",
+    "choices",
+    "delta",
+    "message",
+    "content",
+    "usage",
+    "prompt_tokens",
+    "completion_tokens",
+    "finish_reason",
+    "index",
+    "error",
+    "object",
+    "tool_calls",
+    "stream_options",
+    "include_usage",
+    "text",
+    "user",
+    "mode",
+    "",
+    "naïve",
+    "a\\\"b",
+    "top\\u0041",
 ];
 const TEXTS: &[&str] = &[
-    "", "stop", "hello 42", "a\\\"model\\\":\\\"x\\\",", "\\\\", "\\u00e9\\n", "日本語", "{}[]:,", "content_filter", "\\\\\\\"",
+    "",
+    "stop",
+    "hello 42",
+    "a\\\"model\\\":\\\"x\\\",",
+    "\\\\",
+    "\\u00e9\\n",
+    "日本語",
+    "{}[]:,",
+    "content_filter",
+    "\\\\\\\"",
 ];
 const NUMBERS: &[&str] = &["0", "7", "-1.5e3", "1234567890123456789", "99999999999999999999999", "0.25"];
 

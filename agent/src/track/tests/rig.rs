@@ -124,7 +124,14 @@ impl Rig {
     }
 
     /// A call of which everything but `gap` bytes behind the first `head` is captured.
-    pub(crate) fn call(&mut self, sock: u64, dir: u8, bytes: &[u8], captured: (usize, usize), requested: usize) {
+    pub(crate) fn call(
+        &mut self,
+        sock: u64,
+        dir: u8,
+        bytes: &[u8],
+        captured: (usize, usize),
+        requested: usize,
+    ) {
         let offset = self.offsets.entry((sock, dir)).or_default();
         let at = *offset;
         *offset += bytes.len() as u64;
@@ -279,9 +286,11 @@ fn line(e: &Exchange) -> String {
     add("first_token", e.first_token_ns.map(|ns| (ns / 1000).to_string()));
     add("content", (e.content_total > 0).then(|| e.content_total.to_string()));
     add("finish", e.finish_reason.clone());
-    add("tokens", (e.input_tokens.is_some() || e.output_tokens.is_some()).then(|| {
-        format!("{:?}/{:?}", e.input_tokens, e.output_tokens)
-    }));
+    add(
+        "tokens",
+        (e.input_tokens.is_some() || e.output_tokens.is_some())
+            .then(|| format!("{:?}/{:?}", e.input_tokens, e.output_tokens)),
+    );
     add("blocked", (e.blocked_ns > 0).then(|| (e.blocked_ns / 1000).to_string()));
     add("close", e.close_ns.map(|ns| (ns / 1000).to_string()));
     add("request_id", e.request_id.clone());

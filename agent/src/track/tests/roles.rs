@@ -54,7 +54,8 @@ fn a_response_of_unknown_framing_that_runs_at_attach_ends_with_the_next_request(
         done 1 GET /x http status 200 Ok in 5..5 (19 B) out 6..6 (40 B) flags [MidStream]
         read 2 service 0 at 7 by 11
         done 2 GET /x http status 200 Ok in 7..7 (19 B) out 8..8 (40 B)
-    "#]].assert_eq(&rig.print());
+    "#]]
+    .assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -92,7 +93,8 @@ fn a_role_is_proven_by_bytes() {
         done 1 GET /x http status 200 Ok in 6..6 (19 B) out 7..7 (40 B) flags [MidStream, RoleGuessed]
         ignored client_side 3
         ignored role_unknown 1
-    "#]].assert_eq(&rig.print());
+    "#]]
+    .assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -113,7 +115,8 @@ fn connections_that_do_not_count_are_masked_and_counted() {
         ignored bad_request 2
         ignored client_side 1
         ignored not_http1 3
-    "#]].assert_eq(&rig.print());
+    "#]]
+    .assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -143,7 +146,8 @@ fn the_death_of_a_process_ends_what_it_served() {
         done 0 GET /x http status - Truncated in 4..4 (19 B) out -..- (0 B) close 6
         done 1 GET /x http status - Truncated in 5..5 (19 B) out -..- (0 B) close 6
         ProcessExit { service: ServiceId(0), pid: 10, time_ns: 6000 }
-    "#]].assert_eq(&rig.print());
+    "#]]
+    .assert_eq(&rig.print());
 }
 
 #[test]

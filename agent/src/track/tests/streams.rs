@@ -21,7 +21,9 @@ pub(super) fn chunk(data: &str) -> String {
 }
 
 pub(super) fn token(text: &str) -> String {
-    format!("data: {{\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    format!(
+        "data: {{\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+    )
 }
 
 pub(super) fn finish() -> String {
