@@ -1,9 +1,24 @@
-//! Kernel side.
+//! Kernel side of stagelens: sockets, processes and CUDA calls of watched processes, as records of [`wire`].
+//!
+//! Invariants: a hot CUDA call only updates an aggregate; every lost or skipped event is counted
+//! ([`wire::counter`]); uprobe programs keep the stack of each subprogram at 48 bytes or less and use no per-CPU
+//! scratch, because they are preemptible and a larger one gets a private per-CPU stack on kernels 6.13+.
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 
+mod atomic;
+mod cuda;
+mod emit;
+mod maps;
+mod process;
+mod scope;
+mod socket;
+
+#[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // Never reached: the verifier refuses a program in which it could be.
     loop {}
 }
 

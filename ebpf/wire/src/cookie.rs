@@ -127,18 +127,59 @@ impl Cookie {
 
     /// The cookie behind a number; `None` if its class is unknown.
     pub const fn decode(n: u64) -> Option<Self> {
-        let [row_low, row_high, stream, bytes, object, class, flags, _] = n.to_le_bytes();
-        let Some(class) = Class::from_u8(class) else {
+        let packed = Packed(n);
+        let Some(class) = packed.class() else {
             return None;
         };
         Some(Self {
-            row: u16::from_le_bytes([row_low, row_high]),
-            stream: Loc::decode(stream),
-            bytes: Loc::decode(bytes),
-            object: Loc::decode(object),
+            row: packed.row(),
+            stream: packed.location(Argument::Stream),
+            bytes: packed.location(Argument::Bytes),
+            object: packed.location(Argument::Object),
             class,
-            flags,
+            flags: packed.flags(),
         })
+    }
+}
+
+/// An argument that a cookie locates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// [`Cookie::stream`].
+    Stream = 2,
+    /// [`Cookie::bytes`].
+    Bytes = 3,
+    /// [`Cookie::object`].
+    Object = 4,
+}
+
+/// A cookie as the kernel hands it to the program: fields are decoded as they are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed(pub u64);
+
+impl Packed {
+    /// [`Cookie::row`].
+    pub const fn row(self) -> u16 {
+        u16::from_le_bytes([self.byte(0), self.byte(1)])
+    }
+
+    /// Where an argument is.
+    pub const fn location(self, argument: Argument) -> Loc {
+        Loc::decode(self.byte(argument as u32))
+    }
+
+    /// [`Cookie::class`]; `None` if it is unknown.
+    pub const fn class(self) -> Option<Class> {
+        Class::from_u8(self.byte(5))
+    }
+
+    /// [`Cookie::flags`].
+    pub const fn flags(self) -> u8 {
+        self.byte(6)
+    }
+
+    const fn byte(self, index: u32) -> u8 {
+        ((self.0 >> (8 * index)) & 0xff) as u8
     }
 }
 

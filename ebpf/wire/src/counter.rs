@@ -56,6 +56,9 @@ counters! {
     Unwatched = "unwatched",
     /// An attach cookie that does not decode (a bug: the agent and the object disagree).
     BadCookie = "bad_cookie",
+    /// Waits for a CUDA event whose record was not seen (older than the agent, or evicted): its work stays pending
+    /// and joins the next step of its stream.
+    EventUnknown = "event_unknown",
 }
 
 const _: () = {

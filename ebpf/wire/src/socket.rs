@@ -104,6 +104,10 @@ pub struct Open {
 pub mod tcp {
     /// Fully open.
     pub const ESTABLISHED: u8 = 1;
+    /// This side asked to connect.
+    pub const SYN_SENT: u8 = 2;
+    /// A peer asked to connect.
+    pub const SYN_RECV: u8 = 3;
     /// This side closed first.
     pub const FIN_WAIT1: u8 = 4;
     /// Gone: closed by both, or reset.

@@ -1,0 +1,72 @@
+//! Calls in progress, between the entry and the return of a function.
+
+use wire::counter::Counter;
+
+use super::clock::Clock;
+use super::zeroed;
+use crate::atomic::Word;
+use crate::emit::Stop;
+use crate::maps::{MEMORY_CALLS, SYNC_CALLS};
+use crate::scope::Task;
+
+/// A wait.
+#[repr(C)]
+pub(crate) struct SyncCall {
+    pub(crate) enter_ns: Word,
+    pub(crate) row: Word,
+    /// Handle of the stream waited for, 0 for all.
+    pub(crate) stream: Word,
+    /// Handle of the event waited for, 0 for none.
+    pub(crate) event: Word,
+    /// 1 if it covers every stream of the process; `clock` is not used then.
+    pub(crate) is_wide: Word,
+    pub(crate) clock: Clock,
+}
+
+/// An allocation or a free.
+#[repr(C)]
+pub(crate) struct MemoryCall {
+    pub(crate) enter_ns: Word,
+    pub(crate) row: Word,
+    pub(crate) class: Word,
+    pub(crate) bytes: Word,
+    /// Where the address will be (allocation), or the address (free).
+    pub(crate) object: Word,
+}
+
+/// A fresh entry for the thread. One that is still there belongs to a call whose return was missed.
+#[inline(always)]
+pub(crate) fn begin_sync(task: Task) -> Result<&'static SyncCall, Stop> {
+    insert_sync(task.0).ok_or(Stop::Count(Counter::MapFull))
+}
+
+#[inline(never)]
+fn insert_sync(thread: u64) -> Option<&'static SyncCall> {
+    SYNC_CALLS.insert(thread, zeroed::<SyncCall>(), 0).ok()?;
+    // SAFETY: map memory outlives the program; all of it is words.
+    unsafe { SYNC_CALLS.get(thread) }
+}
+
+/// The thread's wait, if it is one of this row.
+#[inline(always)]
+pub(crate) fn current_sync(task: Task, row: u16) -> Result<&'static SyncCall, Stop> {
+    // SAFETY: as above.
+    let call = unsafe { SYNC_CALLS.get(&task.0) };
+    call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Count(Counter::ReturnUnmatched))
+}
+
+/// As [`begin_sync`].
+#[inline(always)]
+pub(crate) fn begin_memory(task: Task) -> Result<&'static MemoryCall, Stop> {
+    MEMORY_CALLS.insert(&task.0, zeroed::<MemoryCall>(), 0).map_err(|_| Counter::MapFull)?;
+    // SAFETY: as above.
+    unsafe { MEMORY_CALLS.get(&task.0) }.ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// As [`current_sync`].
+#[inline(always)]
+pub(crate) fn current_memory(task: Task, row: u16) -> Result<&'static MemoryCall, Stop> {
+    // SAFETY: as above.
+    let call = unsafe { MEMORY_CALLS.get(&task.0) };
+    call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Count(Counter::ReturnUnmatched))
+}

@@ -1,0 +1,124 @@
+//! What a wait proves finished: a moment of one stream, and of the streams it had waited for itself.
+
+use core::ptr;
+
+use super::stream::{Stream, StreamKey, Totals, find};
+use crate::emit::count;
+use wire::counter::Counter;
+
+/// Other streams that are followed per stream and per event.
+pub(crate) const DEPENDENCIES: usize = 4;
+
+/// A moment of a stream.
+#[repr(C)]
+pub(crate) struct Mark {
+    /// Unused if its `tgid` is 0.
+    pub(crate) stream: StreamKey,
+    pub(crate) totals: Totals,
+}
+
+impl Mark {
+    #[inline(always)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.stream.tgid != 0
+    }
+
+    #[inline(never)]
+    fn copy_from(&self, other: &Self) {
+        self.set_stream(&other.stream);
+        if other.is_used() {
+            self.totals.copy_from(&other.totals);
+        }
+    }
+
+    /// Marks live in maps, shared between threads of one process that use one stream or event at once; such use is
+    /// already unordered, and every mix of two moments of a stream is below its present.
+    #[inline(always)]
+    fn set_stream(&self, stream: &StreamKey) {
+        // SAFETY: map memory, writable; see above.
+        unsafe { ptr::write_volatile((&raw const self.stream).cast_mut(), *stream) };
+    }
+
+    /// Whether all of it was part of a step already.
+    #[inline(always)]
+    pub(crate) fn is_claimed(&self) -> bool {
+        match find(&self.stream) {
+            Some(stream) => stream.claimed_operations() >= self.totals.operations(),
+            None => true,
+        }
+    }
+}
+
+/// A moment of a stream with everything that comes before it.
+#[repr(C)]
+pub(crate) struct Clock {
+    pub(crate) own: Mark,
+    pub(crate) dependencies: [Mark; DEPENDENCIES],
+}
+
+impl Clock {
+    /// Takes the present of `stream`.
+    #[inline(never)]
+    pub(crate) fn take(&self, key: &StreamKey, stream: &Stream) {
+        self.own.set_stream(key);
+        stream.snapshot(&self.own.totals);
+        for (mine, theirs) in self.dependencies.iter().zip(&stream.dependencies) {
+            mine.copy_from(theirs);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn copy_from(&self, other: &Self) {
+        self.own.copy_from(&other.own);
+        for (mine, theirs) in self.dependencies.iter().zip(&other.dependencies) {
+            mine.copy_from(theirs);
+        }
+    }
+
+    /// Whether any of it was not part of a step yet.
+    #[inline(never)]
+    pub(crate) fn is_pending(&self) -> bool {
+        if self.own.is_used() && !self.own.is_claimed() {
+            return true;
+        }
+        for mark in &self.dependencies {
+            if mark.is_used() && !mark.is_claimed() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Stream {
+    /// Everything asked of this stream from now on comes after what `clock` says.
+    #[inline(never)]
+    pub(crate) fn depend_on(&self, key: &StreamKey, clock: &Clock) {
+        self.depend_on_mark(key, &clock.own);
+        for mark in &clock.dependencies {
+            self.depend_on_mark(key, mark);
+        }
+    }
+
+    #[inline(never)]
+    fn depend_on_mark(&self, key: &StreamKey, mark: &Mark) {
+        if !mark.is_used() || mark.stream.is(key) {
+            return;
+        }
+        match self.dependency(&mark.stream) {
+            Some(slot) => slot.copy_from(mark),
+            None => count(Counter::DependencyFull),
+        }
+    }
+
+    /// The slot for a stream: its own, or an unused one, or one whose work is done.
+    #[inline(never)]
+    fn dependency(&self, stream: &StreamKey) -> Option<&Mark> {
+        let slots = &self.dependencies;
+        slots
+            .iter()
+            .find(|slot| slot.stream.is(stream))
+            .or_else(|| slots.iter().find(|slot| !slot.is_used()))
+            .or_else(|| slots.iter().find(|slot| slot.is_claimed()))
+    }
+}

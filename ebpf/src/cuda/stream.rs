@@ -1,0 +1,284 @@
+//! Streams: running totals of the work asked of each, and where its pieces begin.
+
+use wire::cookie::FLAG_PER_THREAD;
+use wire::counter::Counter;
+
+use super::clock::{DEPENDENCIES, Mark};
+use super::zeroed;
+use crate::atomic::Word;
+use crate::emit::{Stop, count};
+use crate::maps::{STREAM_LISTS, STREAMS};
+use crate::scope::Task;
+
+/// `CU_STREAM_LEGACY`; handle 0 means the same.
+const LEGACY: u64 = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: u64 = 2;
+
+/// A stream of a process.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct StreamKey {
+    /// 0 in an unused slot.
+    pub(crate) tgid: u32,
+    /// The thread, for its own default stream; 0 otherwise.
+    tid: u32,
+    pub(crate) handle: u64,
+}
+
+impl StreamKey {
+    /// The stream that `handle` means in a call of `task` with cookie flags `flags`.
+    #[inline(always)]
+    pub(crate) fn new(task: Task, handle: u64, flags: u8) -> Self {
+        let tgid = task.tgid();
+        match handle {
+            PER_THREAD => Self { tgid, tid: task.tid(), handle: PER_THREAD },
+            0 if flags & FLAG_PER_THREAD != 0 => Self { tgid, tid: task.tid(), handle: PER_THREAD },
+            0 => Self { tgid, tid: 0, handle: LEGACY },
+            _ => Self { tgid, tid: 0, handle },
+        }
+    }
+
+    /// Waiting for it waits for every other stream.
+    #[inline(always)]
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.handle == LEGACY
+    }
+
+    #[inline(always)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.handle == other.handle && self.tgid == other.tgid && self.tid == other.tid
+    }
+}
+
+/// An event of a process.
+#[repr(C)]
+pub(crate) struct EventKey {
+    pub(crate) tgid: u32,
+    pub(crate) reserved: u32,
+    pub(crate) handle: u64,
+}
+
+/// Fields of [`Totals::work`], in the order of [`wire::cuda::Work`].
+pub(crate) mod field {
+    pub(crate) const LAUNCHES: usize = 0;
+    pub(crate) const GRAPHS: usize = 1;
+    pub(crate) const COPIES: usize = 2;
+    pub(crate) const H2D: usize = 3;
+    pub(crate) const D2H: usize = 4;
+    pub(crate) const OTHER: usize = 5;
+    pub(crate) const COUNT: usize = 6;
+}
+
+/// Work asked of a stream since it was first seen. Only ever grows, so that a copy of it is a moment in its history.
+#[repr(C)]
+pub(crate) struct Totals {
+    pub(crate) work: [Word; field::COUNT],
+    /// Last launch or copy, ns.
+    pub(crate) last_ns: Word,
+    /// Graph launched last.
+    pub(crate) graph: Word,
+}
+
+impl Totals {
+    /// Launches and copies: the stream's own clock.
+    #[inline(always)]
+    pub(crate) fn operations(&self) -> u64 {
+        operations(&self.work)
+    }
+
+    #[inline(never)]
+    pub(crate) fn copy_from(&self, other: &Self) {
+        for index in 0..field::COUNT {
+            self.work[index].set(other.work[index].get());
+        }
+        self.last_ns.set(other.last_ns.get());
+        self.graph.set(other.graph.get());
+    }
+}
+
+#[inline(always)]
+fn operations(work: &[Word; field::COUNT]) -> u64 {
+    work[field::LAUNCHES].get() + work[field::GRAPHS].get() + work[field::COPIES].get()
+}
+
+/// Pieces of a stream's work whose first time is kept.
+const SEGMENTS: usize = 8;
+
+/// A piece of a stream's work, between two moments at which somebody may wait for it.
+#[repr(C)]
+struct Segment {
+    /// Operations before it.
+    start: Word,
+    /// Its first operation, ns; 0 while it has none.
+    first_ns: Word,
+}
+
+/// A stream.
+#[repr(C)]
+pub(crate) struct Stream {
+    pub(crate) totals: Totals,
+    /// How much of `totals` was part of a step already.
+    pub(crate) claimed: [Word; field::COUNT],
+    /// `totals` when the latest wait for all streams began.
+    pub(crate) wide: Totals,
+    /// Work of other streams that comes before everything asked of this one from now on.
+    pub(crate) dependencies: [Mark; DEPENDENCIES],
+    /// Number of the newest segment; its place is this modulo [`SEGMENTS`].
+    newest: Word,
+    segments: [Segment; SEGMENTS],
+}
+
+impl Stream {
+    /// Notes the time of an operation.
+    #[inline(always)]
+    pub(crate) fn touch(&self, now: u64) {
+        self.totals.last_ns.set(now);
+        let segment = self.newest_segment();
+        if segment.first_ns.get() == 0 {
+            segment.first_ns.set(now);
+        }
+    }
+
+    /// Ends the current segment at this moment; an empty one stays current.
+    #[inline(always)]
+    fn cut(&self) {
+        if self.newest_segment().first_ns.get() == 0 {
+            return;
+        }
+        let number = self.newest.get() + 1;
+        let next = &self.segments[number as usize % SEGMENTS];
+        next.start.set(self.totals.operations());
+        next.first_ns.set(0);
+        self.newest.set(number);
+    }
+
+    #[inline(always)]
+    fn newest_segment(&self) -> &Segment {
+        &self.segments[self.newest.get() as usize % SEGMENTS]
+    }
+
+    /// First operation after the first `start` ones, ns: of the segment that begins there.
+    #[inline(never)]
+    pub(crate) fn first_after(&self, start: u64) -> u64 {
+        for segment in &self.segments {
+            if segment.start.get() == start && segment.first_ns.get() != 0 {
+                return segment.first_ns.get();
+            }
+        }
+        0
+    }
+
+    /// Oldest first operation that is still known among the ones after the first `start`, ns; 0 if none is.
+    #[inline(never)]
+    pub(crate) fn oldest_after(&self, start: u64) -> u64 {
+        let mut oldest = 0;
+        for segment in &self.segments {
+            let first = segment.first_ns.get();
+            if segment.start.get() >= start && first != 0 && (oldest == 0 || first < oldest) {
+                oldest = first;
+            }
+        }
+        oldest
+    }
+
+    /// Copies this moment of the stream to `totals`, and begins a new segment.
+    #[inline(never)]
+    pub(crate) fn snapshot(&self, totals: &Totals) {
+        self.cut();
+        totals.copy_from(&self.totals);
+    }
+
+    /// Operations that were part of a step already.
+    #[inline(always)]
+    pub(crate) fn claimed_operations(&self) -> u64 {
+        operations(&self.claimed)
+    }
+}
+
+/// Streams of a process that waits for all of them cover.
+const LISTED: usize = 32;
+
+/// The streams of a process.
+#[repr(C)]
+pub(crate) struct StreamList {
+    /// Streams so far, also those that did not fit.
+    len: Word,
+    keys: [StreamKey; LISTED],
+}
+
+/// The stream, if it is known.
+#[inline(always)]
+pub(crate) fn find(key: &StreamKey) -> Option<&'static Stream> {
+    // SAFETY: map memory outlives the program; all of it is atomics.
+    unsafe { STREAMS.get(key) }
+}
+
+/// The stream, made now if need be. The caller has checked that its process is watched.
+#[inline(always)]
+pub(crate) fn find_or_make(key: &StreamKey) -> Result<&'static Stream, Stop> {
+    find_or_insert(key).ok_or(Stop::Count(Counter::MapFull))
+}
+
+#[inline(never)]
+fn find_or_insert(key: &StreamKey) -> Option<&'static Stream> {
+    const NO_EXIST: u64 = 1;
+    let known = find(key);
+    if known.is_some() {
+        return known;
+    }
+    if STREAMS.insert(key, zeroed::<Stream>(), NO_EXIST).is_ok() {
+        enlist(key);
+    }
+    find(key)
+}
+
+#[inline(never)]
+fn enlist(key: &StreamKey) {
+    const NO_EXIST: u64 = 1;
+    let _ = STREAM_LISTS.insert(key.tgid, zeroed::<StreamList>(), NO_EXIST);
+    let Some(list) = STREAM_LISTS.get_ptr_mut(key.tgid) else {
+        return count(Counter::MapFull);
+    };
+    // SAFETY: the slot is this thread's alone, because `len` was taken atomically.
+    unsafe {
+        let place = (*list).len.fetch_add(1) as usize;
+        if place < LISTED {
+            (*list).keys[place] = *key;
+        } else {
+            count(Counter::StreamListFull);
+        }
+    }
+}
+
+/// Calls `visit` with each listed stream of a process.
+#[inline(always)]
+pub(crate) fn for_each(tgid: u32, mut visit: impl FnMut(&StreamKey, &Stream)) {
+    // SAFETY: a slot that is being written is either still unused or as good as complete: its key is looked up.
+    let Some(list) = (unsafe { STREAM_LISTS.get(tgid) }) else {
+        return;
+    };
+    for key in &list.keys {
+        if key.tgid == 0 {
+            break;
+        }
+        if let Some(stream) = find(key) {
+            visit(key, stream);
+        }
+    }
+}
+
+/// Drops all streams of a process.
+pub(crate) fn forget(tgid: u32) {
+    // SAFETY: as above.
+    let Some(list) = (unsafe { STREAM_LISTS.get(tgid) }) else {
+        return;
+    };
+    for key in &list.keys {
+        if key.tgid == 0 {
+            break;
+        }
+        let _ = STREAMS.remove(key);
+    }
+    let _ = STREAM_LISTS.remove(tgid);
+}

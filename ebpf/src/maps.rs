@@ -1,0 +1,100 @@
+//! Maps and load-time constants. Names that the agent uses are in [`wire::names`]; the rest is private.
+//!
+//! Plain hashes where losing an entry would falsify a count (streams, calls); LRU where entries go stale without a
+//! sign (events are destroyed unseen) or where the agent can live with a restart of the entry (sockets).
+
+use core::ptr;
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{HashMap, LruHashMap, PerCpuArray, RingBuf};
+use wire::counter::Counter;
+use wire::socket::Offsets;
+
+use crate::atomic::Word;
+use crate::cuda::call::{MemoryCall, SyncCall};
+use crate::cuda::clock::Clock;
+use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
+use crate::socket::identity::Socket;
+
+/// Default size; the agent sets its own at load.
+const RING_BYTES: u32 = 16 << 20;
+
+#[map]
+pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+#[map]
+pub(crate) static COUNTERS: PerCpuArray<Word> = PerCpuArray::with_max_entries(Counter::ALL.len() as u32, 0);
+
+#[map]
+pub(crate) static SCOPE: HashMap<u32, u32> = HashMap::with_max_entries(8192, 0);
+
+#[map]
+pub(crate) static LISTEN: HashMap<u64, u32> = HashMap::with_max_entries(8192, 0);
+
+/// `struct sock` address -> what is known of the socket.
+#[map]
+pub(crate) static SOCKS: LruHashMap<u64, Socket> = LruHashMap::with_max_entries(65536, 0);
+
+#[map]
+pub(crate) static STREAMS: HashMap<StreamKey, Stream> = HashMap::with_max_entries(4096, 0);
+
+/// tgid -> its streams, for waits that cover all of them.
+#[map]
+pub(crate) static STREAM_LISTS: HashMap<u32, StreamList> = HashMap::with_max_entries(1024, 0);
+
+/// What had been asked of the GPU when an event was recorded.
+#[map]
+pub(crate) static CUDA_EVENTS: LruHashMap<EventKey, Clock> = LruHashMap::with_max_entries(8192, 0);
+
+/// Thread (`pid_tgid`) -> the wait it is in.
+#[map]
+pub(crate) static SYNC_CALLS: HashMap<u64, SyncCall> = HashMap::with_max_entries(4096, 0);
+
+/// Thread (`pid_tgid`) -> the memory call it is in.
+#[map]
+pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_entries(4096, 0);
+
+/// Unwatched processes that were reported as CUDA users.
+#[map]
+pub(crate) static CUDA_SEEN: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
+
+/// tgid of the agent; set at load.
+#[unsafe(no_mangle)]
+static OWN_TGID: u32 = 0;
+
+/// Where kernel structures have their fields; set at load.
+#[unsafe(no_mangle)]
+static OFFSETS: Offsets = Offsets {
+    family: 0,
+    state: 0,
+    local_port: 0,
+    peer_port: 0,
+    local_v4: 0,
+    peer_v4: 0,
+    local_v6: 0,
+    peer_v6: 0,
+    net: 0,
+    netns_inum: 0,
+    task_tgid: 0,
+    task_pid: 0,
+};
+
+pub(crate) fn own_tgid() -> u32 {
+    // SAFETY: a static. Volatile, because the value is patched in after compilation.
+    unsafe { ptr::read_volatile(&raw const OWN_TGID) }
+}
+
+/// One of the [`Offsets`]; 0 when it was not resolved.
+macro_rules! offset {
+    ($field:ident) => {
+        $crate::maps::read_offset(core::mem::offset_of!(wire::socket::Offsets, $field))
+    };
+}
+pub(crate) use offset;
+
+/// Use [`offset!`].
+#[inline(always)]
+pub(crate) fn read_offset(at: usize) -> usize {
+    // SAFETY: a field of a static. Volatile, because the value is patched in after compilation.
+    unsafe { ptr::read_volatile((&raw const OFFSETS).cast::<u8>().add(at).cast::<u32>()) as usize }
+}

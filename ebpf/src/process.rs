@@ -1,0 +1,97 @@
+//! Processes: exec of anybody, fork and exit of the watched.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel, generated};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use wire::Kind;
+use wire::counter::Counter;
+use wire::process::Process;
+
+use crate::cuda;
+use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
+use crate::maps::{CUDA_SEEN, SCOPE, offset};
+use crate::scope::{Task, scope_of};
+
+/// Every process may become interesting with a new image, so all are reported.
+///
+/// match: `sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub(crate) fn process_exec(_ctx: RawTracePointContext) -> u32 {
+    let task = Task::current();
+    let _ = CUDA_SEEN.remove(task.tgid());
+    cuda::forget_process(task.tgid());
+    finish(emit(Kind::Exec, task, 0, 0))
+}
+
+/// Children of the watched are watched from their first instruction on.
+///
+/// match: `sched_process_fork(struct task_struct *parent, struct task_struct *child)`
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub(crate) fn process_fork(ctx: RawTracePointContext) -> u32 {
+    finish(fork(&ctx))
+}
+
+fn fork(ctx: &RawTracePointContext) -> Outcome {
+    let parent = Task::current();
+    let bits = scope_of(parent.tgid());
+    if bits == 0 {
+        return Err(Stop::Quiet);
+    }
+    let child = new_process(ctx.arg(1)).ok_or(Stop::Quiet)?;
+    SCOPE.insert(child, bits, 0).map_err(|_| Counter::MapFull)?;
+    emit(Kind::Fork, parent, child, 0)
+}
+
+/// The tgid of a new task, if it is a process and not another thread of its parent.
+fn new_process(task: *const u8) -> Option<u32> {
+    let (tgid_at, pid_at) = (offset!(task_tgid), offset!(task_pid));
+    if tgid_at == 0 {
+        return None;
+    }
+    // SAFETY: a checked read of kernel memory.
+    let tgid: u32 = unsafe { bpf_probe_read_kernel(task.wrapping_add(tgid_at).cast()) }.ok()?;
+    // SAFETY: likewise.
+    let pid: u32 = unsafe { bpf_probe_read_kernel(task.wrapping_add(pid_at).cast()) }.ok()?;
+    (tgid == pid).then_some(tgid)
+}
+
+/// Threads only leave their calls behind; the first thread stands for the process.
+///
+/// match: `sched_process_exit(struct task_struct *p, ...)`, run by `p` itself
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub(crate) fn process_exit(_ctx: RawTracePointContext) -> u32 {
+    finish(exit())
+}
+
+fn exit() -> Outcome {
+    let task = Task::current();
+    if scope_of(task.tgid()) == 0 {
+        return Err(Stop::Quiet);
+    }
+    cuda::forget_thread(task);
+    if !task.is_leader() {
+        return Ok(());
+    }
+    cuda::forget_process(task.tgid());
+    let _ = SCOPE.remove(task.tgid());
+    emit(Kind::Exit, task, 0, 0)
+}
+
+/// One process record, named after the current task.
+#[inline(never)]
+pub(crate) fn emit(kind: Kind, task: Task, child: u32, row: u32) -> Outcome {
+    let mut entry = reserve::<Process>(Counter::DropProcess)?;
+    let record = entry.as_mut_ptr();
+    // SAFETY: `record` is the reserved entry; every byte of it is written here.
+    unsafe {
+        write_header(&raw mut (*record).header, kind, size_of::<Process>(), bpf_ktime_get_ns(), task);
+        (*record).child = child;
+        (*record).row = row;
+        let comm = &raw mut (*record).comm;
+        generated::bpf_get_current_comm(comm.cast::<c_void>(), 16);
+    }
+    submit(entry);
+    Ok(())
+}

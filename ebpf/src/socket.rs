@@ -1,0 +1,87 @@
+//! Sockets of watched processes: every call that moved bytes, ended or failed, as the kernel saw it.
+
+mod call;
+mod capture;
+pub(crate) mod identity;
+mod registers;
+mod sock;
+mod state;
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use wire::names::SCOPE_SOCKETS;
+use wire::socket::{DIR_RECV, DIR_SEND};
+
+use self::call::Call;
+use self::capture::Facts;
+use self::sock::Sock;
+use crate::emit::{Outcome, Stop, finish};
+use crate::scope::Task;
+
+const EAGAIN: i32 = -11;
+const EPIPE: i32 = -32;
+const ECONNRESET: i32 = -104;
+const ETIMEDOUT: i32 = -110;
+
+const MSG_OOB: i32 = 0x1;
+const MSG_PEEK: i32 = 0x2;
+const MSG_TRUNC: i32 = 0x20;
+const MSG_ERRQUEUE: i32 = 0x2000;
+/// Reads that do not take bytes off the stream.
+const NOT_OF_THE_STREAM: i32 = MSG_OOB | MSG_PEEK | MSG_ERRQUEUE;
+
+/// match: `sock_recv_length(struct sock *sk, int ret, int flags)`
+#[raw_tracepoint(tracepoint = "sock_recv_length")]
+pub(crate) fn sock_recv(ctx: RawTracePointContext) -> u32 {
+    finish(received(&ctx))
+}
+
+/// match: `sock_send_length(struct sock *sk, int ret, int flags)`
+#[raw_tracepoint(tracepoint = "sock_send_length")]
+pub(crate) fn sock_send(ctx: RawTracePointContext) -> u32 {
+    finish(sent(&ctx))
+}
+
+#[inline(always)]
+fn received(ctx: &RawTracePointContext) -> Outcome {
+    let task = Task::current();
+    let (result, flags): (i32, i32) = (ctx.arg(1), ctx.arg(2));
+    let is_news = result >= 0 || result == ECONNRESET || result == ETIMEDOUT;
+    if !task.is_watched(SCOPE_SOCKETS) || !is_news || flags & NOT_OF_THE_STREAM != 0 {
+        return Err(Stop::Quiet);
+    }
+    // Bytes that were thrown away instead of copied.
+    let is_copied = flags & MSG_TRUNC == 0;
+    record(task, Sock(ctx.arg(0)), DIR_RECV, result, is_copied)
+}
+
+#[inline(always)]
+fn sent(ctx: &RawTracePointContext) -> Outcome {
+    let task = Task::current();
+    let result: i32 = ctx.arg(1);
+    let is_news = result > 0 || result == EAGAIN || result == EPIPE || result == ECONNRESET;
+    if !task.is_watched(SCOPE_SOCKETS) || !is_news {
+        return Err(Stop::Quiet);
+    }
+    record(task, Sock(ctx.arg(0)), DIR_SEND, result, true)
+}
+
+#[inline(always)]
+fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outcome {
+    let family = sock.family();
+    if !matches!(family, 0 | sock::UNIX | sock::INET | sock::INET6) {
+        return Err(Stop::Quiet);
+    }
+    // SAFETY: always valid.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let call = Call::current(dir);
+    if result == 0 && call.had_no_room() {
+        return Err(Stop::Quiet);
+    }
+    let socket = identity::find_or_adopt(sock, now)?;
+    let offset = socket.advance(dir, result.max(0) as u64);
+    identity::announce(socket, sock, family, now, task)?;
+    let with_payload = is_copied && family != sock::UNIX;
+    capture::emit(&Facts { task, now, id: socket.id(sock), offset, result, dir, call, with_payload })
+}

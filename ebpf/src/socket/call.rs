@@ -1,0 +1,175 @@
+//! What the caller offered: where its buffers are and how much room they have.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::bpf_loop;
+use wire::socket::DIR_SEND;
+
+use super::registers::{Registers, number};
+
+/// Segments of a vectored call that are walked.
+pub(crate) const MAX_SEGMENTS: u64 = 32;
+
+/// `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Segment {
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+}
+
+/// The middle of `struct user_msghdr`: `msg_iov` and `msg_iovlen`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MessageVector {
+    address: u64,
+    count: u64,
+}
+
+/// Byte offset of `msg_iov` in `struct user_msghdr`.
+const MESSAGE_VECTOR: u64 = 16;
+
+/// Where the bytes of a call are.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// Nowhere that could be read.
+    Opaque,
+    /// One buffer.
+    Buffer { address: u64 },
+    /// An array of [`Segment`]s.
+    Vector { address: u64, count: u64 },
+}
+
+/// A socket call as its caller made it.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    /// System call number, `u16::MAX` when not known.
+    pub(crate) syscall: u16,
+    /// Bytes offered or room for; 0 when not known.
+    pub(crate) requested: u32,
+    pub(crate) source: Source,
+}
+
+impl Call {
+    /// The call in progress, as far as it is one that moves bytes in direction `dir` between user memory and a socket.
+    #[inline(always)]
+    pub(crate) fn current(dir: u8) -> Self {
+        let registers = Registers::current();
+        let Some(syscall) = registers.syscall() else {
+            return Self { syscall: u16::MAX, requested: 0, source: Source::Opaque };
+        };
+        let source = if dir == DIR_SEND { sent(syscall, registers) } else { received(syscall, registers) };
+        let requested = match source {
+            Source::Opaque => 0,
+            Source::Buffer { .. } => saturate(registers.third()),
+            Source::Vector { address, count } => total(address, count),
+        };
+        Self { syscall, requested, source }
+    }
+
+    /// Whether it asked for nothing: then a result of 0 is not the end of the stream.
+    #[inline(always)]
+    pub(crate) fn had_no_room(&self) -> bool {
+        matches!(self.source, Source::Buffer { .. }) && self.requested == 0
+    }
+}
+
+#[inline(always)]
+fn sent(syscall: u16, registers: Registers) -> Source {
+    match syscall {
+        number::WRITE | number::SENDTO => Source::Buffer { address: registers.second() },
+        number::WRITEV => Source::Vector { address: registers.second(), count: registers.third() },
+        number::SENDMSG => message(registers.second()),
+        number::SENDMMSG => only_message(registers),
+        _ => Source::Opaque,
+    }
+}
+
+#[inline(always)]
+fn received(syscall: u16, registers: Registers) -> Source {
+    match syscall {
+        number::READ | number::RECVFROM => Source::Buffer { address: registers.second() },
+        number::READV => Source::Vector { address: registers.second(), count: registers.third() },
+        number::RECVMSG => message(registers.second()),
+        number::RECVMMSG => only_message(registers),
+        _ => Source::Opaque,
+    }
+}
+
+/// Each message of a batch passes here by itself, with nothing to say which one it is: only a batch of one is
+/// certain.
+#[inline(always)]
+fn only_message(registers: Registers) -> Source {
+    if registers.third() == 1 { message(registers.second()) } else { Source::Opaque }
+}
+
+#[inline(always)]
+fn message(header: u64) -> Source {
+    let vector = (header + MESSAGE_VECTOR) as *const MessageVector;
+    // SAFETY: a checked read of user memory.
+    match unsafe { bpf_probe_read_user(vector) } {
+        Ok(MessageVector { address, count }) => Source::Vector { address, count },
+        Err(_) => Source::Opaque,
+    }
+}
+
+/// The `index`-th segment of a vector.
+#[inline(always)]
+pub(crate) fn segment(vector: u64, index: u64) -> Option<Segment> {
+    let address = vector + index * size_of::<Segment>() as u64;
+    // SAFETY: a checked read of user memory.
+    unsafe { bpf_probe_read_user(address as *const Segment) }.ok()
+}
+
+/// Calls `visit(index, state)` for up to [`MAX_SEGMENTS`] of `count` segments, until it returns [`STOP`].
+///
+/// The kernel runs the loop, so that its verifier looks at one turn instead of all of them in turn.
+#[inline(always)]
+pub(crate) fn for_segments<T>(count: u64, visit: extern "C" fn(u64, *mut T) -> u64, state: &mut T) {
+    let turns = if count < MAX_SEGMENTS { count } else { MAX_SEGMENTS } as u32;
+    // SAFETY: the helper calls `visit` with an index and `state`, and returns before `state` ends.
+    unsafe { bpf_loop(turns, visit as *mut c_void, (&raw mut *state).cast(), 0) };
+}
+
+/// To go on, for [`for_segments`].
+pub(crate) const GO_ON: u64 = 0;
+/// To end early, for [`for_segments`].
+pub(crate) const STOP: u64 = 1;
+
+/// A sum over the segments of a vector.
+struct Sum {
+    vector: u64,
+    bytes: u64,
+}
+
+/// Bytes of all segments; 0 (not known) when there are too many to walk, or one cannot be read.
+#[inline(never)]
+fn total(vector: u64, count: u64) -> u32 {
+    if count > MAX_SEGMENTS {
+        return 0;
+    }
+    let mut sum = Sum { vector, bytes: 0 };
+    for_segments(count, add_segment, &mut sum);
+    saturate(sum.bytes)
+}
+
+extern "C" fn add_segment(index: u64, sum: *mut Sum) -> u64 {
+    // SAFETY: the sum of `total`.
+    let sum = unsafe { &mut *sum };
+    match segment(sum.vector, index) {
+        Some(segment) => {
+            sum.bytes = sum.bytes.saturating_add(segment.len);
+            GO_ON
+        }
+        None => {
+            sum.bytes = 0;
+            STOP
+        }
+    }
+}
+
+#[inline(always)]
+fn saturate(bytes: u64) -> u32 {
+    if bytes > u64::from(u32::MAX) { u32::MAX } else { bytes as u32 }
+}

@@ -1,0 +1,110 @@
+//! Which connection: birth, role and the running offset of each direction.
+
+use wire::Kind;
+use wire::counter::Counter;
+use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_UNKNOWN, SockId};
+
+use super::sock::Sock;
+use crate::atomic::Word;
+use crate::emit::{Outcome, Stop, reserve, submit, write_header};
+use crate::maps::SOCKS;
+use crate::scope::Task;
+
+/// What is known of a socket.
+#[repr(C)]
+pub(crate) struct Socket {
+    /// `CLOCK_MONOTONIC` ns.
+    pub(crate) birth_ns: Word,
+    received: Word,
+    sent: Word,
+    /// 0 until an [`Open`] was written.
+    opened: Word,
+    /// `ROLE_*`.
+    role: u8,
+    /// `FLAG_MID_STREAM` or 0.
+    flags: u8,
+    reserved: [u8; 6],
+}
+
+impl Socket {
+    fn new(birth_ns: u64, role: u8, flags: u8) -> Self {
+        Self {
+            birth_ns: Word::new(birth_ns),
+            received: Word::new(0),
+            sent: Word::new(0),
+            opened: Word::new(0),
+            role,
+            flags,
+            reserved: [0; 6],
+        }
+    }
+
+    /// Its identity to the agent.
+    pub(crate) fn id(&self, sock: Sock) -> SockId {
+        SockId { sock: sock.id(), birth_ns: self.birth_ns.get() }
+    }
+
+    /// Whether the agent knows it.
+    pub(crate) fn is_opened(&self) -> bool {
+        self.opened.get() != 0
+    }
+
+    /// Counts `bytes` more of a direction and returns how many went before.
+    #[inline(always)]
+    pub(crate) fn advance(&self, dir: u8, bytes: u64) -> u64 {
+        let offset = if dir == DIR_SEND { &self.sent } else { &self.received };
+        offset.fetch_add(bytes)
+    }
+}
+
+/// The entry of a socket, if it has one.
+#[inline(always)]
+pub(crate) fn find(sock: Sock) -> Option<&'static Socket> {
+    // SAFETY: map memory outlives the program; an entry reused meanwhile is a stale read of words, not unsound.
+    unsafe { SOCKS.get(&sock.id()) }
+}
+
+/// Begins a connection, forgetting what an earlier socket at the same address left.
+#[inline(always)]
+pub(crate) fn begin(sock: Sock, birth_ns: u64, role: u8) -> Outcome {
+    SOCKS.insert(&sock.id(), &Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
+}
+
+/// The entry of a socket of a watched process; made now if its beginning was not seen.
+#[inline(always)]
+pub(crate) fn find_or_adopt(sock: Sock, now: u64) -> Result<&'static Socket, Stop> {
+    if let Some(socket) = find(sock) {
+        return Ok(socket);
+    }
+    const NO_EXIST: u64 = 1;
+    // If another thread was faster, its entry is as good.
+    let _ = SOCKS.insert(&sock.id(), &Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
+    find(sock).ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// Tells the agent of a socket before its first data. Two threads that are first at once both do: the second record
+/// repeats the first.
+#[inline(never)]
+pub(crate) fn announce(socket: &Socket, sock: Sock, family: u16, now: u64, task: Task) -> Outcome {
+    if socket.is_opened() {
+        return Ok(());
+    }
+    let mut entry = reserve::<Open>(Counter::DropSocket)?;
+    let record = entry.as_mut_ptr();
+    // SAFETY: `record` is the reserved entry; every byte of it is written here.
+    unsafe {
+        write_header(&raw mut (*record).header, Kind::SocketOpen, size_of::<Open>(), now, task);
+        (*record).id = socket.id(sock);
+        sock.write_addresses(family, &raw mut (*record).local_addr, &raw mut (*record).peer_addr);
+        (*record).netns = sock.netns();
+        (*record).local_port = sock.local_port();
+        (*record).peer_port = sock.peer_port();
+        (*record).family = family;
+        (*record).role = socket.role;
+        (*record).flags = socket.flags;
+        (*record).reserved = 0;
+    }
+    submit(entry);
+    socket.opened.set(1);
+    Ok(())
+}

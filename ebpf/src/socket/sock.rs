@@ -1,0 +1,88 @@
+//! Fields of `struct sock`, at offsets that the agent resolved. Whatever is not resolved reads as 0.
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel as probe_read_kernel;
+
+use crate::maps::offset;
+
+/// `AF_UNIX`.
+pub(crate) const UNIX: u16 = 1;
+/// `AF_INET`.
+pub(crate) const INET: u16 = 2;
+/// `AF_INET6`.
+pub(crate) const INET6: u16 = 10;
+
+/// A kernel socket.
+#[derive(Clone, Copy)]
+pub(crate) struct Sock(pub(crate) *const u8);
+
+impl Sock {
+    pub(crate) fn id(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline(always)]
+    pub(crate) fn family(self) -> u16 {
+        self.field(offset!(family))
+    }
+
+    /// Local port, host byte order.
+    #[inline(always)]
+    pub(crate) fn local_port(self) -> u16 {
+        self.field(offset!(local_port))
+    }
+
+    /// Peer's port, host byte order.
+    #[inline(always)]
+    pub(crate) fn peer_port(self) -> u16 {
+        u16::from_be(self.field(offset!(peer_port)))
+    }
+
+    /// Inode number of the network namespace.
+    #[inline(always)]
+    pub(crate) fn netns(self) -> u32 {
+        let net: *const u8 = self.field::<u64>(offset!(net)) as *const u8;
+        if net.is_null() { 0 } else { Sock(net).field(offset!(netns_inum)) }
+    }
+
+    /// Copies both addresses; all zero when they are not known.
+    ///
+    /// # Safety
+    /// Both destinations must be writable.
+    #[inline(always)]
+    pub(crate) unsafe fn write_addresses(self, family: u16, local: *mut [u8; 16], peer: *mut [u8; 16]) {
+        // SAFETY: the caller's destinations.
+        unsafe {
+            *local = [0; 16];
+            *peer = [0; 16];
+            match family {
+                INET => {
+                    self.copy(offset!(local_v4), local, 4);
+                    self.copy(offset!(peer_v4), peer, 4);
+                }
+                INET6 => {
+                    self.copy(offset!(local_v6), local, 16);
+                    self.copy(offset!(peer_v6), peer, 16);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn field<T: Copy + Default>(self, offset: usize) -> T {
+        if offset == 0 {
+            return T::default();
+        }
+        // SAFETY: a checked read of kernel memory.
+        unsafe { bpf_probe_read_kernel(self.0.wrapping_add(offset).cast::<T>()) }.unwrap_or_default()
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, offset: usize, to: *mut [u8; 16], len: u32) {
+        // The peer's IPv4 address is the first field of all: offset 0 is only "not resolved" if the family is too,
+        // and then no address is asked for.
+        // SAFETY: a checked read of kernel memory into the caller's destination.
+        unsafe { probe_read_kernel(to.cast(), len, self.0.wrapping_add(offset).cast()) };
+    }
+}

@@ -1,0 +1,121 @@
+//! Births and deaths of TCP connections, and new listening ports.
+
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use wire::Kind;
+use wire::counter::Counter;
+use wire::names::{SCOPE_SOCKETS, listen_key};
+use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
+
+use super::identity::{begin, find};
+use super::sock::Sock;
+use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
+use crate::maps::{LISTEN, SOCKS};
+use crate::scope::Task;
+
+/// match: `inet_sock_set_state(const struct sock *sk, const int oldstate, const int newstate)`
+#[raw_tracepoint(tracepoint = "inet_sock_set_state")]
+pub(crate) fn sock_state(ctx: RawTracePointContext) -> u32 {
+    let (sock, old, new): (_, i32, i32) = (Sock(ctx.arg(0)), ctx.arg(1), ctx.arg(2));
+    finish(match new as u8 {
+        tcp::LISTEN => listening(sock),
+        tcp::SYN_SENT => connecting(sock),
+        tcp::ESTABLISHED => established(sock, old as u8),
+        tcp::FIN_WAIT1 | tcp::CLOSE_WAIT | tcp::CLOSE => closing(sock, old as u8, new as u8),
+        _ => Ok(()),
+    })
+}
+
+/// In the context of the process that calls `listen`.
+#[inline(always)]
+fn listening(sock: Sock) -> Outcome {
+    let task = Task::current();
+    if !task.is_watched(SCOPE_SOCKETS) {
+        return Err(Stop::Quiet);
+    }
+    let (netns, port) = (sock.netns(), sock.local_port());
+    if port == 0 {
+        return Err(Stop::Quiet);
+    }
+    LISTEN.insert(listen_key(netns, port), 0, 0).map_err(|_| Counter::MapFull)?;
+    let mut entry = reserve::<Listen>(Counter::DropSocket)?;
+    let record = entry.as_mut_ptr();
+    // SAFETY: `record` is the reserved entry; every byte of it is written here.
+    unsafe {
+        let now = bpf_ktime_get_ns();
+        write_header(&raw mut (*record).header, Kind::SocketListen, size_of::<Listen>(), now, task);
+        (*record).netns = netns;
+        (*record).port = port;
+        (*record).family = sock.family();
+    }
+    submit(entry);
+    Ok(())
+}
+
+/// In the context of the process that calls `connect`; the answer may come in anybody's.
+#[inline(always)]
+fn connecting(sock: Sock) -> Outcome {
+    if !Task::current().is_watched(SCOPE_SOCKETS) {
+        return Err(Stop::Quiet);
+    }
+    // SAFETY: always valid.
+    begin(sock, unsafe { bpf_ktime_get_ns() }, ROLE_CONNECTED)
+}
+
+#[inline(always)]
+fn established(sock: Sock, old: u8) -> Outcome {
+    // SAFETY: always valid.
+    let now = unsafe { bpf_ktime_get_ns() };
+    match old {
+        tcp::SYN_RECV => accepted(sock, now),
+        tcp::SYN_SENT => {
+            if let Some(socket) = find(sock).filter(|socket| !socket.is_opened()) {
+                socket.birth_ns.set(now);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The handshake is complete; the process will `accept` it later.
+#[inline(always)]
+fn accepted(sock: Sock, now: u64) -> Outcome {
+    let key = listen_key(sock.netns(), sock.local_port());
+    LISTEN.get_ptr(key).ok_or(Stop::Quiet)?;
+    begin(sock, now, ROLE_ACCEPTED)
+}
+
+#[inline(always)]
+fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
+    let socket = find(sock).ok_or(Stop::Quiet)?;
+    let id = socket.id(sock);
+    let is_opened = socket.is_opened();
+    if new == tcp::CLOSE {
+        let _ = SOCKS.remove(sock.id());
+    }
+    if !is_opened {
+        return Err(Stop::Quiet);
+    }
+    // Only a close from this side is certain to run in its process; the others come in interrupts as well.
+    let task = if new == tcp::FIN_WAIT1 { Task::current() } else { Task::NOBODY };
+    let mut entry = reserve::<State>(Counter::DropSocket)?;
+    let record = entry.as_mut_ptr();
+    // SAFETY: `record` is the reserved entry; every byte of it is written here.
+    unsafe {
+        write_header(
+            &raw mut (*record).header,
+            Kind::SocketState,
+            size_of::<State>(),
+            bpf_ktime_get_ns(),
+            task,
+        );
+        (*record).id = id;
+        (*record).old = old;
+        (*record).new = new;
+        (*record).reserved = [0; 6];
+    }
+    submit(entry);
+    Ok(())
+}
