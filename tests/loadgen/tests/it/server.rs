@@ -31,15 +31,21 @@ pub(crate) fn run(
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (collected, answer) = (Arc::clone(&seen), Arc::new(answer));
     let accept = std::thread::spawn(move || {
+        let mut serving = Vec::new();
         for (connection, stream) in listener.incoming().enumerate() {
             let (seen, answer) = (Arc::clone(&collected), Arc::clone(&answer));
             let mut stream = stream.unwrap();
             // The last connection only ends the loop.
             let mut first = [0];
             if stream.peek(&mut first).is_ok_and(|n| n == 1) && first == *b"Q" {
-                return;
+                break;
             }
-            std::thread::spawn(move || while serve(connection, &mut stream, &*answer, &seen) {});
+            serving
+                .push(std::thread::spawn(move || while serve(connection, &mut stream, &*answer, &seen) {}));
+        }
+        // The clients are gone, so every connection ends.
+        for thread in serving {
+            thread.join().unwrap();
         }
     });
     let output = loadgen(&format!("--port {port} {args}"));
