@@ -115,7 +115,7 @@ impl Device {
 }
 
 impl Engine {
-    /// Waits for messages only when there is nothing to compute.
+    /// Takes the messages that are there.
     fn receive(&mut self) -> Result<(), BackendError> {
         self.link.flush()?;
         for command in self.link.receive()? {
@@ -127,6 +127,7 @@ impl Engine {
         Ok(())
     }
 
+    /// Sleeps until a message comes: only when there is nothing to compute.
     fn wait_for_message(&self) -> Result<(), BackendError> {
         let (fd, flags) = self.link.wake();
         match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None) {
