@@ -120,7 +120,7 @@ fn live(shape: Shape, concurrency: u32, seconds: f64, keep: bool, save: Option<&
     out::progress("demo", format_args!("starting the model server ({name}) and the agent"));
     let stage = Stage::set(&ServerOptions::new(shape), &dir, &[])?;
     out::progress("demo", format_args!("the agent watches it; load: {concurrency} clients for {seconds} s"));
-    let load = Load::for_seconds(concurrency, seconds);
+    let load = Load::for_seconds(concurrency, seconds).varied();
     let limit = SLACK + Duration::try_from_secs_f64(seconds).context("--seconds is not a duration")?;
     let finished = stage.play(name, &load, &dir, limit)?;
     if let Some(folder) = save {

@@ -46,8 +46,8 @@ pub(crate) fn command(args: &Args) -> Result<()> {
 }
 
 fn run_rootless(args: &Args, tally: &mut Tally) -> Result<()> {
-    if args.wants(Kind::Unit) || args.wants(Kind::Golden) {
-        out::progress("test", "unit and golden tests");
+    if [Kind::Unit, Kind::Integration, Kind::Golden].into_iter().any(|kind| args.wants(kind)) {
+        out::progress("test", "tests that need no root");
         binaries::run(Selection::Default, args.filter.as_deref(), |kind| args.wants(kind), tally)?;
     }
     if args.wants(Kind::Doc) && args.filter.is_none() {

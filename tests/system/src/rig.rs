@@ -197,6 +197,12 @@ impl Load {
         Self { concurrency, arguments: vec!["--requests".into(), count.to_string()] }
     }
 
+    /// Prompts and answers of many lengths, so that requests overlap in many ways.
+    #[must_use]
+    pub fn varied(self) -> Self {
+        self.with("input-tokens", "16-256").with("output-tokens", "8-48")
+    }
+
     /// With one more option, `--name value`.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Display) -> Self {

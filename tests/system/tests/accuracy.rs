@@ -41,7 +41,7 @@ fn play(shape: Shape, load: &Load, dir: &Path) -> Result<Finished> {
 }
 
 fn holds(shape: Shape, concurrency: u32, dir: &Path) -> Result<()> {
-    let finished = play(shape, &Load::for_seconds(concurrency, SECONDS), dir)?;
+    let finished = play(shape, &Load::for_seconds(concurrency, SECONDS).varied(), dir)?;
     let violations = finished.report.violations();
     ensure!(violations.is_empty(), "{}\nin {:#?}", violations.join("; "), finished.report);
     Ok(())
@@ -49,7 +49,7 @@ fn holds(shape: Shape, concurrency: u32, dir: &Path) -> Result<()> {
 
 /// Byte for byte, and in the same order.
 fn replays(shape: Shape, dir: &Path) -> Result<()> {
-    let finished = play(shape, &Load::for_seconds(4, 2.0).with("abort-ratio", 0.2), dir)?;
+    let finished = play(shape, &Load::for_seconds(4, 2.0).varied().with("abort-ratio", 0.2), dir)?;
     ensure!(!finished.records.is_empty(), "the run gave no record to compare");
     let replayed = replay(&dir.join("run.slrec"))?;
     let replayed: Vec<&str> = replayed.lines().collect();

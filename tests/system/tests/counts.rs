@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use system::agent::Agent;
 use system::rig::{CudaTruth, Load, Server, ServerOptions, Shape};
 use system::run::Stage;
 
@@ -25,12 +26,21 @@ fn counts(shape: Shape, dir: &Path) -> Result<()> {
     let mut idle = Server::start(&options, &idle_dir)?;
     idle.stop()?;
     let at_start = idle.cuda_truth()?;
-    let finished = Stage::set(&options, dir, &[])?.play(shape.name(), &Load::requests(2, 20), dir, LIMIT)?;
+    let finished = watch_only(&options, dir)?.play(shape.name(), &Load::requests(2, 20), dir, LIMIT)?;
     let seen = seen(&finished.metrics);
     let truth = since(&at_start, &finished.cuda);
     ensure!(truth.0 + truth.1 > 100 && truth.2 > 0, "the run made too few calls to tell: {truth:?}");
     ensure!(seen == truth, "launches, graph launches, allocations: seen {seen:?}, true {truth:?}");
     Ok(())
+}
+
+/// Metrics have no label for the process, so other servers of this machine must stay out of them.
+fn watch_only(options: &ServerOptions, dir: &Path) -> Result<Stage> {
+    let server = Server::start(options, dir)?;
+    let mut agent = Agent::start(dir, &["--pid", &server.process.pid().to_string()])?;
+    agent.wait_attached(&server)?;
+    let follower = agent.follow(dir)?;
+    Ok(Stage { server, agent, follower })
 }
 
 fn since(start: &CudaTruth, end: &CudaTruth) -> (u64, u64, u64) {

@@ -115,7 +115,8 @@ fn binary(line: &str, selection: Selection) -> Option<Binary> {
     let is_test_target = artifact.target.kind.iter().any(|kind| kind == "test");
     let kind = match (selection, is_test_target) {
         (Selection::System, true) => Kind::System,
-        (Selection::Default, true) if package == "agent" => Kind::Golden,
+        (Selection::Default, true) if artifact.target.name.starts_with("golden") => Kind::Golden,
+        (Selection::Default, true) => Kind::Integration,
         _ => Kind::Unit,
     };
     Some(Binary { name: format!("{package}: {}", artifact.target.name), kind, executable, package_dir })
@@ -125,25 +126,25 @@ fn binary(line: &str, selection: Selection) -> Option<Binary> {
 mod tests {
     use super::*;
 
-    fn message(package: &str, kind: &str, test: bool) -> String {
+    fn message(name: &str, kind: &str, test: bool) -> String {
         format!(
-            r#"{{"reason":"compiler-artifact","manifest_path":"/x/{package}/Cargo.toml",
-            "target":{{"name":"t","kind":["{kind}"]}},"profile":{{"test":{test}}},"executable":"/x/t"}}"#
+            r#"{{"reason":"compiler-artifact","manifest_path":"/x/y/Cargo.toml",
+            "target":{{"name":"{name}","kind":["{kind}"]}},"profile":{{"test":{test}}},"executable":"/x/t"}}"#
         )
     }
 
     #[test]
     fn kinds_of_binaries() {
         let cases = [
-            ("agent", "lib", Selection::Default, Some(Kind::Unit)),
-            ("agent", "test", Selection::Default, Some(Kind::Golden)),
-            ("wire", "test", Selection::Default, Some(Kind::Unit)),
-            ("system", "test", Selection::System, Some(Kind::System)),
-            ("system", "lib", Selection::System, Some(Kind::Unit)),
+            ("agent", "lib", Selection::Default, Kind::Unit),
+            ("golden_requests", "test", Selection::Default, Kind::Golden),
+            ("cli_usage", "test", Selection::Default, Kind::Integration),
+            ("system", "test", Selection::System, Kind::System),
+            ("system", "lib", Selection::System, Kind::Unit),
         ];
-        for (package, kind, selection, expected) in cases {
-            let found = binary(&message(package, kind, true), selection).map(|binary| binary.kind);
-            assert_eq!(found, expected, "{package} {kind}");
+        for (name, kind, selection, expected) in cases {
+            let found = binary(&message(name, kind, true), selection).map(|binary| binary.kind);
+            assert_eq!(found, Some(expected), "{name} {kind}");
         }
         assert!(binary(&message("agent", "bin", false), Selection::Default).is_none());
     }

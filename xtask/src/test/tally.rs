@@ -9,6 +9,8 @@ use crate::out;
 pub(crate) enum Kind {
     /// Beside the code.
     Unit,
+    /// A crate from outside: its binary or library as others use it.
+    Integration,
     /// A committed recording in, an expected text out.
     Golden,
     /// Examples in documentation.
@@ -21,6 +23,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Unit => "unit",
+            Kind::Integration => "integration",
             Kind::Golden => "golden",
             Kind::Doc => "doc",
             Kind::System => "system",
@@ -76,7 +79,7 @@ impl Tally {
         out::line("");
         for (kind, counts) in &self.kinds {
             out::line(format_args!(
-                "{:<7} {:>4} passed {:>4} failed {:>4} skipped",
+                "{:<11} {:>4} passed {:>4} failed {:>4} skipped",
                 kind.name(),
                 counts.passed,
                 counts.failed,
