@@ -1,6 +1,12 @@
 //! The loop's body over one closed enum of events, and the only owner of the core's state.
 
-use crate::{health::Health, request::RequestRecord};
+use crate::{
+    decode::decode,
+    health::Health,
+    request::{RequestRecord, Requests, Settled},
+    stage::{Names, report},
+    track::{ServiceId, TrackSettings, Tracked, Tracker},
+};
 
 /// What the pipeline hands out while it works.
 #[derive(Debug)]
@@ -31,17 +37,49 @@ pub struct Settings {}
 #[derive(Debug)]
 pub struct Pipeline {
     health: Health,
+    tracker: Tracker,
+    requests: Requests,
+    tracked: Vec<Tracked>,
+    settled: Vec<Settled>,
 }
 
 impl Pipeline {
     /// An empty pipeline.
     pub fn new(_settings: Settings) -> Self {
-        Self { health: Health::default() }
+        Self {
+            health: Health::default(),
+            tracker: Tracker::new(TrackSettings::default()),
+            requests: Requests::new(),
+            tracked: Vec::new(),
+            settled: Vec::new(),
+        }
     }
 
     /// Takes one record, masks its payload in place, and appends what became final to `out`.
     pub fn process(&mut self, record: &mut [u8], out: &mut Vec<Output>) {
-        let _ = (record, out);
+        self.health.seen += 1;
+        match decode(record) {
+            Ok(event) => {
+                self.health.decoded += 1;
+                self.tracker.feed(event, &mut self.health, &mut self.tracked);
+            }
+            Err(error) => self.health.fail(error.reason()),
+        }
+        for tracked in self.tracked.drain(..) {
+            self.requests.apply(tracked, &mut self.health, &mut self.settled);
+        }
+        for settled in self.settled.drain(..) {
+            out.push(output(settled, &self.tracker, &mut self.health));
+        }
+    }
+
+    /// Requests in flight, by name of their service; services with none are among them.
+    pub fn in_flight(&self) -> std::collections::BTreeMap<String, u64> {
+        let mut by_name = std::collections::BTreeMap::new();
+        for (id, n) in self.requests.in_flight() {
+            *by_name.entry(self.tracker.service_name(id).to_owned()).or_default() += n as u64;
+        }
+        by_name
     }
 
     /// Its counters.
@@ -49,3 +87,33 @@ impl Pipeline {
         &self.health
     }
 }
+
+fn output(settled: Settled, tracker: &Tracker, health: &mut Health) -> Output {
+    let name = |id| tracker.service_name(id).to_owned();
+    match settled {
+        Settled::Request(ended) => Output::Request(Box::new(report(*ended, tracker, health))),
+        Settled::Step(id, step) => Output::Step { service: name(id), step },
+        Settled::Memory(id, memory) => Output::Memory { service: name(id), memory },
+    }
+}
+
+impl Names for Tracker {
+    fn service_name(&self, service: ServiceId) -> &str {
+        Self::service_name(self, service)
+    }
+
+    fn comm(&self, pid: u32) -> Option<&str> {
+        Self::comm(self, pid)
+    }
+
+    fn container(&self, pid: u32) -> Option<&str> {
+        Self::container(self, pid)
+    }
+
+    fn wall_ns(&self, mono_ns: u64) -> Option<u64> {
+        Self::wall_ns(self, mono_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ use crate::{
 const TICK_NS: u64 = 100_000_000;
 /// A clock observation waits for the ring to be empty, but not longer than this.
 const OVERDUE_NS: u64 = 1_000_000_000;
-/// Clock observations between two flushes of the recording, and two looks at the probes' state.
+/// Clock observations between two looks at the probes' state, once they are ready.
 const TICKS_PER_SECOND: u64 = 10;
 /// Records taken before the clock and the stop flag are looked at again.
 const MAX_DRAIN: usize = 4096;
@@ -137,6 +137,9 @@ impl<R: Ring, H: Host> Live<R, H> {
         self.core.observe(&Observation::End, process::monotonic_ns());
         self.core.recorder.flush();
         self.publish(process::monotonic_ns());
+        // Detaching, which comes next, can take seconds: nobody needs to wait for it.
+        self.core.export.store.close();
+        tracing::debug!("the last request is out; detaching");
         Ok(self.core)
     }
 
@@ -169,11 +172,9 @@ impl<R: Ring, H: Host> Live<R, H> {
         self.core.observe(&Observation::Clock { wall_ns: now.wall_ns }, now.monotonic_ns);
         self.next_tick_ns = now.monotonic_ns + TICK_NS;
         self.ticks += 1;
-        let second = self.ticks.is_multiple_of(TICKS_PER_SECOND);
-        if second {
-            self.core.recorder.flush();
-        }
-        if second || !self.status.ready {
+        // What `kill -9` can cost a recording is what came since.
+        self.core.recorder.flush();
+        if self.ticks.is_multiple_of(TICKS_PER_SECOND) || !self.status.ready {
             self.status = self.host.status();
         }
         self.publish(now.monotonic_ns);

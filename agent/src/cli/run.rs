@@ -92,6 +92,7 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
     runtime.block_on(signals.wait(plan.stop_after, loop_ended));
     stop.store(true, Ordering::Relaxed);
     let core = live.join().map_err(|_| Failure::failed(anyhow::anyhow!("the live loop has panicked")));
+    // Also where the live loop has failed: followers must not wait for ever.
     export.store.close();
     if let Some(server) = server {
         runtime.block_on(server.finish());

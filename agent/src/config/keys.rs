@@ -85,9 +85,9 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "ring.size_bytes",
-        default: "16777216",
+        default: "8388608",
         allowed: "a power of two from 65536 to 1073741824",
-        help: "Ring buffer between kernel and agent. When it is full, records are dropped and counted.",
+        help: "Ring buffer between kernel and agent; counts twice in the agent's memory. When it is full, records are lost, counted.",
         read: |config, value| {
             let bytes = integer(value, 1 << 16, 1 << 30)?;
             config.ring_bytes = u32::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two())?;

@@ -16,7 +16,7 @@ const SKIP_MOST: f32 = 12.0;
 #[derive(Debug)]
 pub(crate) struct Path {
     /// Step of each event, as an index of the log; increasing.
-    pub(crate) own: Vec<u32>,
+    pub(crate) own: Vec<usize>,
     /// Mean cost of the lags.
     pub(crate) mean_cost: f32,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     /// Latest candidate of each event.
-    high: Vec<u32>,
+    high: Vec<usize>,
     /// Best predecessor (band offset) of each event's candidates.
     from: Vec<[u8; BAND]>,
 }
@@ -57,16 +57,16 @@ pub(crate) fn align(problem: Problem<'_>, scratch: &mut Scratch) -> Option<Path>
 }
 
 /// For each event the latest step that ended before it and leaves one for every later event.
-fn highs(problem: Problem<'_>, high: &mut Vec<u32>) -> Option<()> {
+fn highs(problem: Problem<'_>, high: &mut Vec<usize>) -> Option<()> {
     high.clear();
-    high.extend(problem.times.iter().map(|t| problem.log.ended_by(*t) as u32));
+    high.extend(problem.times.iter().map(|t| problem.log.ended_by(*t)));
     // From "number of steps ended" to "index of the last of them", less the room that later events need.
-    let mut after = u32::MAX;
+    let mut after = usize::MAX;
     for h in high.iter_mut().rev() {
         after = (*h).min(after).checked_sub(1)?;
         *h = after;
     }
-    (*high.first()? as usize >= problem.low).then_some(())
+    (*high.first()? >= problem.low).then_some(())
 }
 
 /// Fills in the predecessors and returns the costs of the last event's candidates.
@@ -75,13 +75,13 @@ fn forward(problem: Problem<'_>, scratch: &mut Scratch) -> [f32; BAND] {
     scratch.from.clear();
     let mut costs = [f32::INFINITY; BAND];
     for (i, &time) in problem.times.iter().enumerate() {
-        let high = scratch.high[i] as usize;
+        let high = scratch.high[i];
         let mut next = [f32::INFINITY; BAND];
         let mut from = [0_u8; BAND];
         for k in 0..BAND.min(high + 1 - (problem.low + i)) {
             let before = match i.checked_sub(1) {
                 None => Some((0, 0.0)),
-                Some(p) => cheapest_before(&costs, scratch.high[p] as usize, high - k, skip),
+                Some(p) => cheapest_before(&costs, scratch.high[p], high - k, skip),
             };
             if let Some((offset, cost)) = before {
                 from[k] = offset;
@@ -99,12 +99,12 @@ fn cheapest_before(costs: &[f32; BAND], high: usize, step: usize, skip: f32) -> 
     let first = (high + 1).saturating_sub(step);
     let mut best = None;
     let mut best_cost = f32::INFINITY;
-    for (offset, cost) in costs.iter().enumerate().take(high + 1).skip(first) {
-        let passed = step - (high - offset) - 1;
+    for (offset, cost) in (0_u8..).zip(costs).take(high + 1).skip(first) {
+        let passed = step - (high - usize::from(offset)) - 1;
         let cost = cost + (passed as f32 * skip).min(SKIP_MOST);
         if cost < best_cost {
             best_cost = cost;
-            best = Some((offset as u8, cost));
+            best = Some((offset, cost));
         }
     }
     best
@@ -115,9 +115,9 @@ fn trace_back(problem: Problem<'_>, scratch: &Scratch, best: usize) -> Path {
     let mut offset = best;
     let mut total = 0.0;
     for i in (0..own.len()).rev() {
-        let step = scratch.high[i] - offset as u32;
+        let step = scratch.high[i] - offset;
         own[i] = step;
-        total += problem.lags.cost(problem.times[i] - problem.log.get(step as usize).end);
+        total += problem.lags.cost(problem.times[i] - problem.log.get(step).end);
         offset = usize::from(scratch.from[i][offset]);
     }
     Path { mean_cost: total / own.len() as f32, own }
@@ -138,7 +138,7 @@ mod tests {
         log
     }
 
-    fn own(log: &StepLog, low: usize, times: &[u64]) -> Option<Vec<u32>> {
+    fn own(log: &StepLog, low: usize, times: &[u64]) -> Option<Vec<usize>> {
         let problem = Problem { log, low, times, lags: &Lags::default(), coalesced: false };
         align(problem, &mut Scratch::default()).map(|p| p.own)
     }
@@ -147,7 +147,8 @@ mod tests {
     fn sequences() {
         // Steps end at 5, 10, 15, … ms.
         let log = log((1..=40).map(|i| i * 5 * MS));
-        let cases: [(&str, usize, &[u64], Option<Vec<u32>>); 8] = [
+        type Case<'a> = (&'a str, usize, &'a [u64], Option<Vec<usize>>);
+        let cases: [Case<'_>; 8] = [
             ("one event", 0, &[11], Some(vec![1])),
             ("latest start by the tightest event", 0, &[18, 23, 26, 31], Some(vec![2, 3, 4, 5])),
             ("a slow event does not slip past its successor", 0, &[11, 19, 21], Some(vec![1, 2, 3])),

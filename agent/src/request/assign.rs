@@ -51,11 +51,18 @@
 //! Of several GPU processes one is the engine (`Service::engine`); with more than one active nothing is `exact`
 //! but the single thread.
 
+mod cases;
+mod range;
+
+use self::{
+    cases::{known_first, place},
+    range::range,
+};
 use super::{
-    align::{Problem, Scratch, align},
+    align::Scratch,
     live::Live,
-    record::Confidence,
-    service::{Choice, Engine, Process, Service},
+    record::{Confidence, Flag},
+    service::{Choice, Process, Service},
     step::StepLog,
 };
 use crate::track::Exchange;
@@ -133,7 +140,8 @@ impl Question<'_> {
 
     /// All its content events are known, and they are of one choice.
     fn whole(&self) -> bool {
-        !self.exchange.interleaved && self.exchange.content_total == self.exchange.content.len() as u64
+        let kept = self.exchange.content_total == self.exchange.content.len() as u64;
+        kept && !self.exchange.interleaved && !self.exchange.flags.contains(&Flag::Gap)
     }
 }
 
@@ -141,7 +149,7 @@ impl Question<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placed {
     confidence: Confidence,
-    own: Vec<u32>,
+    own: Vec<usize>,
     /// Where in `own` the step of the first event is.
     first_event: Option<usize>,
     /// The number of steps is known as well as they are.
@@ -150,7 +158,7 @@ struct Placed {
 
 impl Placed {
     fn exact(steps: std::ops::Range<usize>, first_event: Option<usize>) -> Self {
-        let own = steps.map(|i| i as u32).collect();
+        let own = steps.collect();
         Self { confidence: Confidence::Exact, own, first_event, counted: true }
     }
 }
@@ -163,7 +171,7 @@ pub(crate) struct Found {
     /// The engine.
     pub(crate) pid: u32,
     /// Its steps' indices in the engine's log; empty when only bounds are known.
-    pub(crate) own: Vec<u32>,
+    pub(crate) own: Vec<usize>,
 }
 
 /// Places a request.
@@ -187,10 +195,8 @@ pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scrat
     let assignment = describe(q, process, &placed, range);
     let lessons = lessons(q, log, &placed);
     let weight = if placed.confidence == Confidence::Exact { 2.0 } else { 1.0 };
-    let from = placed.first_event.filter(|_| lessons.len() > 1).map_or(placed.own.len(), |i| i);
-    if let [first, .., last] = placed.own[from..] {
-        let gaps = placed.own.len() - from - 1;
-        service.lags.learn_gaps(gaps, (last - first) as usize - gaps);
+    if let (Some(from), [_, _, ..]) = (placed.first_event, lessons.as_slice()) {
+        service.lags.learn_gaps(&placed.own[from..]);
     }
     service.lags.learn(lessons, weight);
     Found { assignment, pid: engine.pid, own: placed.own }
@@ -209,182 +215,20 @@ fn no_steps() -> Found {
     Found { assignment, pid: 0, own: Vec::new() }
 }
 
-fn place(q: Question<'_>, engine: Engine, service: &Service, low: usize, scratch: &mut Scratch) -> Option<Placed> {
-    let log = &service.processes[&engine.pid].log;
-    let alone = engine.only && q.live.alone();
-    if q.times.is_empty() {
-        if q.exchange.streaming == Some(true) {
-            return None;
-        }
-        let alone = if alone && !service.leftovers(q.read) { alone_at_once(q, log, low) } else { None };
-        return alone.or_else(|| one_thread_at_once(q, service, log, low));
-    }
-    if q.exchange.interleaved {
-        return interleaved(q, log, low);
-    }
-    let exact = || {
-        let found = if alone { alone_in_turn(q, log, low) } else { None };
-        found.or_else(|| one_thread(q, service, log, low))
-    };
-    let exact = if q.whole() { exact() } else { None };
-    exact.or_else(|| aligned(q, service, log, low, scratch))
-}
-
-/// All steps of `range` began after the read, and the begin of the first is known.
-fn sound(q: Question<'_>, log: &StepLog, range: std::ops::Range<usize>) -> bool {
-    !range.is_empty() && !log.get(range.start).bounded && log.range(range).all(|s| s.begin >= q.read)
-}
-
-/// Alone, and the answer came at once.
-fn alone_at_once(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
-    let steps = low..log.ended_by(q.end);
-    sound(q, log, steps.clone()).then(|| Placed::exact(steps, None))
-}
-
-/// Alone, and as many steps as events or tokens.
-fn alone_in_turn(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
-    let (first, last) = (*q.times.first()?, *q.times.last()?);
-    let (by_first, by_last, by_end) = (log.ended_by(first), log.ended_by(last), log.ended_by(q.end));
-    let steps = if by_last == low + q.times.len() {
-        low..last_own(q, by_last, by_end)?
-    } else if by_first == low + 1 && q.exchange.output_tokens == Some((by_end - low) as u64) {
-        low..by_end
-    } else {
-        return None;
-    };
-    let in_turn = q.times.iter().zip(low..).all(|(t, i)| i < by_last && log.get(i).end <= *t);
-    (in_turn && sound(q, log, steps.clone())).then(|| Placed::exact(steps, Some(0)))
-}
-
-/// The end of its steps, when `by_last` had ended by the last event and `by_end` by the end of the answer: a step
-/// between them was its own if `usage` has a token for it, and is not known to be its own otherwise.
-fn last_own(q: Question<'_>, by_last: usize, by_end: usize) -> Option<usize> {
-    match (by_end - by_last, q.extra_tokens()) {
-        (0, _) | (_, Some(0)) => Some(by_last),
-        (1, Some(1)) => Some(by_end),
-        _ => None,
-    }
-}
-
-/// One request at a time on one thread that does everything.
-fn one_thread(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<Placed> {
-    let first = q.live.first.filter(|_| q.live.one_thread)?;
-    if service.writers.batches(q.live.reader_tid) {
-        return None;
-    }
-    let from = low.max(log.ended_by(first.boundary_ns));
-    let by_first = log.ended_by(*q.times.first()?);
-    let leading = by_first.checked_sub(from)?;
-    let one_each = q.times.windows(2).all(|w| log.ended_by(w[1]) == log.ended_by(w[0]) + 1);
-    if leading == 0 || !one_each {
-        return None;
-    }
-    let by_last = by_first + q.times.len() - 1;
-    let steps = from..last_own(q, by_last, log.ended_by(q.end))?;
-    let steps = on_thread(q, log, &steps).then_some(steps)?;
-    let confidence = if leading > 1 && first.company { Confidence::Estimated } else { Confidence::Exact };
-    Some(Placed { confidence, ..Placed::exact(steps, Some(leading - 1)) })
-}
-
-/// One request at a time on one thread, and the answer came at once: the steps since the write before.
-fn one_thread_at_once(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<Placed> {
-    if service.writers.batches(q.live.reader_tid) {
-        return None;
-    }
-    let steps = low.max(log.ended_by(q.live.boundary_ns))..log.ended_by(q.end);
-    let steps = on_thread(q, log, &steps).then_some(steps)?;
-    Some(Placed { confidence: Confidence::Estimated, ..Placed::exact(steps, None) })
-}
-
-/// The steps are sound, and the thread that read the request waited for all of them.
-fn on_thread(q: Question<'_>, log: &StepLog, steps: &std::ops::Range<usize>) -> bool {
-    sound(q, log, steps.clone()) && log.range(steps.clone()).all(|s| s.tid == q.live.reader_tid)
-}
-
-/// Several choices share the steps: the latest step before the first and before the last event.
-fn interleaved(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
-    let (first, last) = (log.ended_by(*q.times.first()?), log.ended_by(*q.times.last()?));
-    let start = first.checked_sub(1).filter(|s| *s >= low)?;
-    let own = (start..last).map(|i| i as u32).collect();
-    Some(Placed { confidence: Confidence::Estimated, own, first_event: Some(0), counted: false })
-}
-
-/// The cheapest increasing sequence of steps.
-fn aligned(q: Question<'_>, service: &Service, log: &StepLog, low: usize, scratch: &mut Scratch) -> Option<Placed> {
-    let mut times = q.times.to_vec();
-    let silent_end = q.whole() && q.extra_tokens() == Some(1);
-    times.extend(silent_end.then_some(q.end));
-    let coalesced = q.extra_tokens().is_some_and(|x| x > 1);
-    let problem = Problem { log, low, times: &times, lags: &service.lags, coalesced };
-    let path = align(problem, scratch)?;
-    if !service.lags.plausible(path.mean_cost) {
-        return None;
-    }
-    let start = path.own[0];
-    let known = known_first(q, service, log, low).map_or(start, |i| i as u32).min(start);
-    let mut own: Vec<u32> = (known..start).collect();
-    let first_event = Some(own.len());
-    own.extend(path.own);
-    Some(Placed { confidence: Confidence::Estimated, own, first_event, counted: q.whole() && !coalesced })
-}
-
-/// The first step, where it is known: the request came alone, and began before another came.
-fn known_first(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<usize> {
-    if !q.live.alone_at_read || service.leftovers(q.read) || low >= log.len() {
-        return None;
-    }
-    let step = log.get(low);
-    (!step.bounded && q.live.joined_ns.is_none_or(|t| step.begin < t)).then_some(low)
-}
-
-/// What A1 and A2 say.
-fn range(q: Question<'_>, log: &StepLog, low: usize, known_first: Option<usize>) -> Option<Range> {
-    let by_end = log.ended_by(q.end);
-    let by_first = q.times.first().map_or(by_end, |t| log.ended_by(*t));
-    let by_last = match q.times.last() {
-        Some(t) if q.whole() && q.extra_tokens() == Some(0) => log.ended_by(*t),
-        _ => by_end,
-    };
-    if by_first <= low {
-        return None;
-    }
-    let first_launch = match known_first {
-        Some(i) => [log.get(i).begin; 2],
-        None => [earliest(log, low..by_first).max(q.read), latest(log, low..by_first)],
-    };
-    let each = if q.whole() { q.times.len().saturating_sub(1) } else { 0 };
-    let result = |i: usize| log.get(i.min(by_last - 1)).end;
-    Some(Range {
-        first_launch,
-        first_result: (!q.times.is_empty()).then(|| [log.get(low).end, log.get(by_first - 1).end]),
-        last_result: [result(low + each), result(by_last - 1)],
-        queue: first_launch.map(|t| log.busy_ns(q.read, t)),
-    })
-}
-
-/// How many steps at either end of a range are looked at for the extreme begin: steps are sorted by their ends, and
-/// more than this many are never in flight.
-const IN_FLIGHT: usize = 16;
-
-fn earliest(log: &StepLog, range: std::ops::Range<usize>) -> u64 {
-    log.range(range).take(IN_FLIGHT).map(|s| s.begin).min().unwrap_or_default()
-}
-
-fn latest(log: &StepLog, range: std::ops::Range<usize>) -> u64 {
-    log.range(range).rev().take(IN_FLIGHT).map(|s| s.begin).max().unwrap_or_default()
-}
-
 /// What to tell of the steps found.
 fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<Range>) -> Assignment {
     let log = &process.log;
-    let steps = || placed.own.iter().map(|i| log.get(*i as usize));
+    let steps = || placed.own.iter().map(|i| log.get(*i));
     let first_launch = steps().next().map_or(q.read, |s| s.begin).max(q.read);
     let last_result = steps().next_back().map_or(q.read, |s| s.end);
     // Of an answer with more events than are kept, the last step is only known by the end of the answer.
     let kept = q.exchange.content_total <= q.exchange.content.len() as u64 || q.times.is_empty();
     let last_result = if kept { last_result } else { log.get(log.ended_by(q.end).saturating_sub(1)).end };
-    let first_result = placed.first_event.and_then(|i| steps().nth(i)).map(|s| s.end);
-    let forward = Forward { first_launch, first_result, last_result, queue: log.busy_ns(q.read, first_launch) };
+    // Where the first event was missed, the first one seen says nothing of the prefill.
+    let first_event = placed.first_event.filter(|_| q.exchange.first_token_ns.is_some());
+    let first_result = first_event.and_then(|i| steps().nth(i)).map(|s| s.end);
+    let forward =
+        Forward { first_launch, first_result, last_result, queue: log.busy_ns(q.read, first_launch) };
     let exact = placed.confidence == Confidence::Exact;
     Assignment {
         confidence: Some(placed.confidence),
@@ -411,6 +255,6 @@ fn lessons(q: Question<'_>, log: &StepLog, placed: &Placed) -> Vec<u64> {
     }
     (0..n)
         .step_by(n.div_ceil(LESSONS))
-        .map(|i| q.times[i].saturating_sub(log.get(placed.own[start + i] as usize).end))
+        .map(|i| q.times[i].saturating_sub(log.get(placed.own[start + i]).end))
         .collect()
 }

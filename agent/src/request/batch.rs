@@ -7,14 +7,14 @@ use super::step::StepLog;
 /// `started` are the requests in flight that have written content, as times of their first events. Their assignment
 /// is provisional: from the latest step before the first event until now. A request whose first event is
 /// still to come is not counted, nor is one that was cut off before its first.
-pub(crate) fn mean(log: &StepLog, own: &[u32], started: impl Iterator<Item = u64>) -> Option<f64> {
+pub(crate) fn mean(log: &StepLog, own: &[usize], started: impl Iterator<Item = u64>) -> Option<f64> {
     if own.is_empty() {
         return None;
     }
-    let done: u64 = own.iter().map(|i| u64::from(log.get(*i as usize).members)).sum();
+    let done: u64 = own.iter().map(|i| u64::from(log.get(*i).members)).sum();
     let running: usize = started
         .filter_map(|t| log.ended_by(t).checked_sub(1))
-        .map(|first| own.len() - own.partition_point(|i| (*i as usize) < first))
+        .map(|first| own.len() - own.partition_point(|i| *i < first))
         .sum();
     Some((done + running as u64) as f64 / own.len() as f64)
 }
@@ -33,7 +33,8 @@ mod tests {
         log.join(&[0, 1, 2, 3]);
         log.join(&[2, 3, 4, 5]);
         // Ends at 10, 20, …: a first event at 45 belongs to step 3.
-        let cases: [(&[u32], &[u64], Option<f64>); 5] = [
+        type Case<'a> = (&'a [usize], &'a [u64], Option<f64>);
+        let cases: [Case<'_>; 5] = [
             (&[2, 3, 4, 5], &[], Some(1.5)),
             (&[2, 3, 4, 5], &[45], Some(2.25)),
             (&[0, 1, 2, 3], &[5, 500], Some(1.5)),

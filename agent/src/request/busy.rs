@@ -38,8 +38,9 @@ impl Busy {
 
     /// Sets `before` again from `first` on: one span, except when an interval arrives out of order.
     fn recount(&mut self, first: usize) {
-        let mut before =
-            first.checked_sub(1).map_or(0, |i| self.spans[i].before + (self.spans[i].end - self.spans[i].begin));
+        let mut before = first
+            .checked_sub(1)
+            .map_or(0, |i| self.spans[i].before + (self.spans[i].end - self.spans[i].begin));
         for span in self.spans.range_mut(first..) {
             span.before = before;
             before += span.end - span.begin;
@@ -116,7 +117,8 @@ mod tests {
         for (b, e) in [(0, 10), (20, 30), (40, 50)] {
             busy.add(b, e);
         }
-        let cases = [(0, 50, 30), (5, 25, 10), (10, 20, 0), (12, 18, 0), (45, 100, 5), (30, 20, 0), (60, 70, 0)];
+        let cases =
+            [(0, 50, 30), (5, 25, 10), (10, 20, 0), (12, 18, 0), (45, 100, 5), (30, 20, 0), (60, 70, 0)];
         for (from, to, want) in cases {
             assert_eq!(busy.measure(from, to), want, "[{from}, {to}]");
         }
@@ -140,15 +142,17 @@ mod tests {
         let mut seed = 7_u64;
         let mut busy = Busy::default();
         let mut points = [false; 400];
-        for i in 0..60 {
+        for i in 0..60_u64 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let begin = (i * 5 + (seed >> 60)) as usize;
-            let end = begin + (seed >> 33) as usize % 12;
-            busy.add(begin as u64, end as u64);
-            points[begin..end].fill(true);
-            let from = (seed >> 20) as usize % 200;
-            let want = points[from..390].iter().filter(|p| **p).count() as u64;
-            assert_eq!(busy.measure(from as u64, 390), want);
+            let begin = i * 5 + (seed >> 60);
+            let end = begin + (seed >> 33) % 12;
+            busy.add(begin, end);
+            for (at, point) in (0_u64..).zip(&mut points) {
+                *point |= (begin..end).contains(&at);
+            }
+            let from = (seed >> 20) % 200;
+            let want = (0_u64..).zip(points).filter(|(at, p)| *p && (from..390).contains(at)).count();
+            assert_eq!(busy.measure(from, 390), want as u64);
         }
     }
 }

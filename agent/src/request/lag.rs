@@ -37,7 +37,8 @@ pub(crate) struct Lags {
 
 impl Default for Lags {
     fn default() -> Self {
-        let mut lags = Self { counts: [0.0; CLASSES], total: 0.0, cost: [0.0; CLASSES], usual: 0.0, gaps: PRIOR_GAPS };
+        let mut lags =
+            Self { counts: [0.0; CLASSES], total: 0.0, cost: [0.0; CLASSES], usual: 0.0, gaps: PRIOR_GAPS };
         lags.settle();
         lags
     }
@@ -68,10 +69,12 @@ impl Lags {
         ((gaps + passed) / passed).ln()
     }
 
-    /// Learns from one request how many steps its events passed over in how many gaps.
-    pub(crate) fn learn_gaps(&mut self, gaps: usize, passed: usize) {
+    /// Learns from the steps of one request's events (as indices, increasing) how many were passed over.
+    pub(crate) fn learn_gaps(&mut self, steps: &[usize]) {
+        let [first, .., last] = steps else { return };
+        let gaps = steps.len() - 1;
         self.gaps[0] += gaps as f32;
-        self.gaps[1] += passed as f32;
+        self.gaps[1] += (last - first - gaps) as f32;
         if self.gaps[0] > MEMORY {
             self.gaps = self.gaps.map(|n| n / 2.0);
         }
@@ -102,8 +105,8 @@ impl Lags {
 fn class(lag_ns: u64) -> usize {
     let v = (lag_ns >> UNIT) + 4;
     let top = v.ilog2();
-    let i = (top - 2) * 4 + ((v >> (top - 2)) & 3) as u32;
-    (i as usize).min(CLASSES - 1)
+    let i = u64::from(top - 2) * 4 + ((v >> (top - 2)) & 3);
+    usize::try_from(i).unwrap_or(usize::MAX).min(CLASSES - 1)
 }
 
 /// Width of a class in units of the finest.

@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn threads_are_bounded_and_a_forgotten_one_never_looks_fresh() {
         let mut w = Writers::default();
-        for tid in 0..THREADS_KEPT as u32 + 5 {
+        for tid in (0_u32..).take(THREADS_KEPT + 5) {
             w.begin(ExchangeId(u64::from(tid)), at(100 + u64::from(tid), tid));
         }
         assert_eq!(w.threads.len(), THREADS_KEPT);

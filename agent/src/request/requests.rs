@@ -83,6 +83,11 @@ impl Requests {
         }
     }
 
+    /// Requests in flight, by service; services with none are among them.
+    pub fn in_flight(&self) -> impl Iterator<Item = (ServiceId, usize)> {
+        self.services.iter().map(|(id, service)| (*id, service.live.len()))
+    }
+
     fn read(&mut self, id: ExchangeId, service_id: ServiceId, read: u64, tid: u32, health: &mut Health) {
         if self.live.len() >= LIVE_KEPT {
             health.limit("requests_in_flight");
@@ -112,7 +117,8 @@ impl Requests {
 
     fn content(&mut self, id: ExchangeId, event: ContentEvent, health: &mut Health) {
         let known = self.live.get_mut(&id);
-        let Some((live, service)) = known.and_then(|l| self.services.get_mut(&l.service).map(|s| (l, s))) else {
+        let Some((live, service)) = known.and_then(|l| self.services.get_mut(&l.service).map(|s| (l, s)))
+        else {
             health.ignore("content_of_unknown_request");
             return;
         };

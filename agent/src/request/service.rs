@@ -166,9 +166,9 @@ mod tests {
     /// Steps of processes 10, 11, … with whether they bring data back.
     fn service(processes: &[(&[(u64, u64)], bool)]) -> Service {
         let mut service = Service::default();
-        for (i, (steps, returns)) in processes.iter().enumerate() {
+        for (pid, (steps, returns)) in (10..).zip(processes) {
             for (b, e) in *steps {
-                service.step(10 + i as u32, step(*b, *e), *returns);
+                service.step(pid, step(*b, *e), *returns);
             }
         }
         service
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn processes_are_bounded() {
         let mut service = Service::default();
-        let forgot = (0..PROCESSES_KEPT as u32 + 3).filter(|i| {
+        let forgot = (0_u32..).take(PROCESSES_KEPT + 3).filter(|i| {
             let t = 100 * u64::from(*i);
             service.step(*i, step(t, t + 1), false)
         });

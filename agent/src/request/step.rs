@@ -127,9 +127,9 @@ impl StepLog {
     }
 
     /// Counts one more request in the steps at these indices.
-    pub(crate) fn join(&mut self, own: &[u32]) {
+    pub(crate) fn join(&mut self, own: &[usize]) {
         for &i in own {
-            if let Some(step) = self.steps.get_mut(i as usize) {
+            if let Some(step) = self.steps.get_mut(i) {
                 step.members += 1;
             }
         }
@@ -142,14 +142,14 @@ impl StepLog {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use wire::{Header, Kind};
 
     use super::*;
 
     /// A marker record with one launch.
-    pub(crate) fn marker(pid: u32, tid: u32, begin: u64, end: u64) -> cuda::Step {
-        let len = size_of::<cuda::Step>() as u32;
+    fn marker(pid: u32, tid: u32, begin: u64, end: u64) -> cuda::Step {
+        let len = 0;
         let header = Header { abi: wire::ABI, kind: Kind::Step as u16, len, time_ns: end, tgid: pid, tid };
         let work = cuda::Work { launches: 1, copies: 1, d2h_bytes: 4, ..cuda::Work::default() };
         cuda::Step {

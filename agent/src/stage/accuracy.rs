@@ -125,7 +125,9 @@ fn stamps(exchange: &Exchange, forward: Option<Forward>) -> Stamps {
 
 fn requests(news: Vec<Tracked>) -> Vec<Ended> {
     let (mut requests, mut health, mut out) = (Requests::new(), Health::default(), Vec::new());
-    news.into_iter().for_each(|n| requests.apply(n, &mut health, &mut out));
+    for news in news {
+        requests.apply(news, &mut health, &mut out);
+    }
     let ended = out.into_iter().filter_map(|s| match s {
         Settled::Request(ended) => Some(*ended),
         _ => None,
@@ -268,7 +270,8 @@ fn one_thread_that_batches() {
 fn speed() {
     for clients in [8, 64, 512] {
         let run = simulate(Plan { clients, requests: 20_000, max_batch: 256, tokens: [1, 256], ..PLAN });
-        let (all, content) = (run.news.len(), run.news.iter().filter(|n| matches!(n, Tracked::Content { .. })).count());
+        let (all, content) =
+            (run.news.len(), run.news.iter().filter(|n| matches!(n, Tracked::Content { .. })).count());
         let start = std::time::Instant::now();
         let ended = requests(run.news).len();
         let took = start.elapsed().as_secs_f64();

@@ -155,8 +155,8 @@ mod tests {
         Stamps { first_in, last_in, last_out, blocked, forward }
     }
 
-    fn forward(first_launch: u64, first_result: Option<u64>, last_result: u64, queue: u64) -> Option<Forward> {
-        Some(Forward { first_launch, first_result, last_result, queue })
+    fn forward(first_launch: u64, first_result: Option<u64>, last_result: u64, queue: u64) -> Forward {
+        Forward { first_launch, first_result, last_result, queue }
     }
 
     #[test]
@@ -165,16 +165,17 @@ mod tests {
             Decode as D, Forward as F, NetworkIn as I, NetworkOut as O, Postprocess as Po, Prefill as Pf,
             Preprocess as Pr, Queue as Q, Unattributed as U,
         };
-        let cases: Vec<(&str, Stamps, Vec<(Stage, u64)>, bool)> = vec![
+        type Case<'a> = (&'a str, Stamps, Vec<(Stage, u64)>, bool);
+        let cases: Vec<Case<'_>> = vec![
             (
                 "a stream",
-                stamps(100, 110, 1000, 0, forward(150, Some(300), 900, 30)),
+                stamps(100, 110, 1000, 0, Some(forward(150, Some(300), 900, 30))),
                 vec![(I, 10), (Pr, 10), (Q, 30), (Pf, 150), (D, 600), (Po, 100), (O, 0), (U, 0)],
                 false,
             ),
             (
                 "at once, socket full",
-                stamps(100, 100, 1000, 40, forward(150, None, 900, 0)),
+                stamps(100, 100, 1000, 40, Some(forward(150, None, 900, 0))),
                 vec![(I, 0), (Pr, 50), (Q, 0), (F, 750), (Po, 60), (O, 40), (U, 0)],
                 false,
             ),
@@ -187,13 +188,13 @@ mod tests {
             ),
             (
                 "launch before the read, result after the write",
-                stamps(100, 200, 1000, 0, forward(150, Some(120), 2000, 900)),
+                stamps(100, 200, 1000, 0, Some(forward(150, Some(120), 2000, 900))),
                 vec![(I, 100), (Pr, 0), (Q, 0), (Pf, 0), (D, 800), (Po, 0), (O, 0), (U, 0)],
                 true,
             ),
             (
                 "blocked longer than there was time after the last result",
-                stamps(0, 0, 100, 50, forward(10, Some(20), 90, 0)),
+                stamps(0, 0, 100, 50, Some(forward(10, Some(20), 90, 0))),
                 vec![(I, 0), (Pr, 10), (Q, 0), (Pf, 10), (D, 70), (Po, 0), (O, 10), (U, 0)],
                 false,
             ),
@@ -220,10 +221,13 @@ mod tests {
         for (first, queue) in [(150, 40), (250, 100), (400, 200)] {
             for first_result in [410, 450, 500] {
                 for last in [700, 800, 900] {
-                    let forward = forward(first, Some(first_result), last, queue);
+                    let forward = Some(forward(first, Some(first_result), last, queue));
                     for (stage, ns) in partition(&Stamps { forward, ..stamps }).stages {
                         let bound = bounds.iter().find(|b| b.0 == stage);
-                        assert!(bound.is_none_or(|(_, [lo, hi])| (*lo..=*hi).contains(&ns)), "{stage:?} {ns} {bound:?}");
+                        assert!(
+                            bound.is_none_or(|(_, [lo, hi])| (*lo..=*hi).contains(&ns)),
+                            "{stage:?} {ns} {bound:?}"
+                        );
                     }
                 }
             }

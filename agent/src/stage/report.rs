@@ -75,7 +75,8 @@ fn stamps(exchange: &Exchange, assignment: &crate::request::Assignment) -> Optio
 
 fn stages(record: &mut RequestRecord, partition: &Partition) {
     record.e2e_s = Some(seconds(partition.e2e));
-    record.stages = partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
+    record.stages =
+        partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
 }
 
 /// What a stream's content events tell.
@@ -107,6 +108,7 @@ fn token_gaps(record: &mut RequestRecord, exchange: &Exchange, first: u64) {
     if gaps.is_empty() {
         return;
     }
+    record.tbt_gaps_s = gaps.iter().map(|&ns| seconds(ns)).collect();
     gaps.sort_unstable();
     record.tbt_p50_s = Some(seconds(gaps[(gaps.len() - 1) / 2]));
     record.tbt_max_s = gaps.last().copied().map(seconds);

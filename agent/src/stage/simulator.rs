@@ -103,11 +103,6 @@ impl Random {
     pub(super) fn within(&mut self, [lo, hi]: [u64; 2]) -> u64 {
         lo + self.next() % (hi - lo + 1)
     }
-
-    /// From zero to one.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 #[derive(Debug, Default)]
@@ -251,7 +246,9 @@ impl Server {
             self.gpu_free = end;
             self.in_flight += 1;
             let step = self.steps.len();
-            members.iter().for_each(|(r, _)| self.requests[*r].steps.push(step));
+            for (request, _) in &members {
+                self.requests[*request].steps.push(step);
+            }
             self.steps.push(Step { begin: now, end, members });
             self.at(end, Event::Result(step));
         }
@@ -292,9 +289,10 @@ impl Server {
                 self.front_free
             }
             Front::Spread { lag_us: [lo, hi] } => {
-                let lag = (lo * US) as f64 + ((hi - lo) * US) as f64 * self.random.unit().powi(2);
+                let part = self.random.within([0, 1_000]);
+                let lag = lo * US + (hi - lo) * part * part / 1_000;
                 let last = self.requests[id].writes.last().map_or(0, |t| t + 1);
-                last.max(result + lag as u64)
+                last.max(result + lag)
             }
         };
         let request = &mut self.requests[id];
@@ -329,7 +327,9 @@ impl Server {
             self.tell(time_ns, Tracked::Tick { time_ns });
         }
         self.news.sort_by_key(|n| (n.0, n.1));
-        let truth = (0..self.requests.len()).map(|id| (ExchangeId(id as u64), truth(&self.requests[id], &self.steps))).collect();
+        let truth = (0..self.requests.len())
+            .map(|id| (ExchangeId(id as u64), truth(&self.requests[id], &self.steps)))
+            .collect();
         Run { news: self.news.into_iter().map(|n| n.2).collect(), truth }
     }
 }
@@ -384,7 +384,7 @@ pub(super) fn exchange(id: usize, request: &Request, end: u64) -> Exchange {
 
 /// A marker record with one graph launch.
 pub(super) fn marker(pid: u32, tid: u32, begin: u64, end: u64) -> cuda::Step {
-    let len = size_of::<cuda::Step>() as u32;
+    let len = 0;
     cuda::Step {
         header: Header { abi: wire::ABI, kind: Kind::Step as u16, len, time_ns: end, tgid: pid, tid },
         work: cuda::Work { graphs: 1, copies: 1, d2h_bytes: 4, ..cuda::Work::default() },

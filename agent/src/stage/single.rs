@@ -110,7 +110,12 @@ impl Loop {
             self.requests.push(request);
             self.waiting.push_back(id);
             let exchange = ExchangeId(id as u64);
-            self.news.push(Tracked::RequestRead { exchange, service: ServiceId(0), time_ns: self.now, tid: FRONT });
+            self.news.push(Tracked::RequestRead {
+                exchange,
+                service: ServiceId(0),
+                time_ns: self.now,
+                tid: FRONT,
+            });
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    path::Path,
     rc::Rc,
     sync::mpsc::{SyncSender, sync_channel},
 };
@@ -13,10 +14,13 @@ use zerocopy::IntoBytes as _;
 use super::*;
 use crate::{
     decode::{Event, decode},
-    export::prometheus,
+    export::{json, prometheus},
     pipeline,
     source::recording::Reader,
 };
+
+#[path = "../../../tests/hand/request.rs"]
+mod hand;
 
 /// Records in rounds; stops the loop when there are none left.
 struct Script {
@@ -92,14 +96,52 @@ fn names(recording: &[u8]) -> (Vec<String>, usize) {
     (names, clocks)
 }
 
+fn core(recording: &Path) -> (Core, Arc<Export>) {
+    let recorder = Recorder::create(recording.into(), u64::MAX).unwrap();
+    let settings = prometheus::Settings { max_series: 100, extra_buckets: Vec::new() };
+    let export = Export::new(16, &settings);
+    (Core::new(Pipeline::new(pipeline::Settings {}), recorder, Arc::clone(&export)), export)
+}
+
+/// The request records that a recording gives.
+fn replayed(recording: &[u8]) -> String {
+    let (mut reader, mut record) = (Reader::new(recording).unwrap(), Vec::new());
+    let (mut pipeline, mut outputs) = (Pipeline::new(pipeline::Settings {}), Vec::new());
+    while reader.read(&mut record).unwrap() {
+        pipeline.process(&mut record, &mut outputs);
+    }
+    let line = |output: &Output| match output {
+        Output::Request(record) => Some(json::line(record)),
+        _ => None,
+    };
+    outputs.iter().filter_map(line).collect()
+}
+
+#[test]
+fn a_replay_gives_the_bytes_of_the_live_run_and_a_recording_has_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    let (core, export) = core(&path);
+    let stop = Arc::new(AtomicBool::new(false));
+    let rounds = hand::one_request().into_iter().map(|record| vec![record]).collect();
+    let ring = Script { rounds, observe: None, given: 0, stop: Arc::clone(&stop) };
+    let (_to, observations) = sync_channel(1);
+    Live::new(ring, Seen::default(), observations, core, Duration::ZERO).run(&start(), &stop).unwrap();
+
+    let recording = std::fs::read(path).unwrap();
+    let live = export.store.after(0, usize::MAX).lines.concat();
+    assert_eq!(live.lines().count(), 1);
+    assert_eq!(replayed(&recording), live);
+    let text = String::from_utf8_lossy(&recording);
+    assert!(text.contains("/v1/chat/completions") && text.contains("tiny"), "it is the right recording");
+    assert!(!text.contains("secret"));
+}
+
 #[test]
 fn records_are_processed_recorded_and_shown_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");
-    let recorder = Recorder::create(path.clone(), u64::MAX).unwrap();
-    let settings = prometheus::Settings { max_series: 100, extra_buckets: Vec::new() };
-    let export = Export::new(16, &settings);
-    let core = Core::new(Pipeline::new(pipeline::Settings {}), recorder, Arc::clone(&export));
+    let (core, export) = core(&path);
 
     let (to, observations) = sync_channel(16);
     let gone = Observation::ProcessGone { pid: 9, start_ticks: 1 }.to_record(5);

@@ -53,7 +53,9 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
         .override_global(names::OWN_TGID, &own, true)
         .override_global(names::OFFSETS, options.offsets.as_bytes(), true)
         .map_max_entries(names::EVENTS, options.ring_bytes)
-        .verifier_log_level(VerifierLogLevel::DEBUG)
+        // Without the trace of every instruction: what the verifier objected to stands in the log all the same, and a
+        // refused program is not verified again and again until a huge trace fits its buffer.
+        .verifier_log_level(VerifierLogLevel::STATS)
         .load(object)
         .map_err(ProbeError::from_load)?;
     let maps = take_maps(&mut bpf)?;

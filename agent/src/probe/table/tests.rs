@@ -1,0 +1,99 @@
+//! The table against itself, against the prototypes in it, and against `cuda.h`'s layout.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn symbols() -> impl Iterator<Item = (u16, &'static Row, Symbol)> {
+    TABLE
+        .iter()
+        .enumerate()
+        .flat_map(|(i, row)| row.symbols.iter().map(move |&symbol| (u16::try_from(i).unwrap(), row, symbol)))
+}
+
+#[test]
+fn names_and_symbols_are_unique() {
+    let names: BTreeSet<_> = TABLE.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), TABLE.len());
+    let all: BTreeSet<_> = symbols().map(|(_, _, symbol)| symbol.name).collect();
+    assert_eq!(all.len(), symbols().count());
+    assert!(all.contains(DRIVER_MARK));
+}
+
+#[test]
+fn every_cookie_survives_the_trip_and_is_unique() {
+    let mut seen = BTreeSet::new();
+    for (number, row, symbol) in symbols() {
+        let cookie = row.cookie(number, symbol);
+        assert_eq!(Cookie::decode(cookie.encode()), Some(cookie), "{}", symbol.name);
+        assert!(seen.insert((cookie.encode(), symbol.name)));
+        assert_eq!(cookie.flags & FLAG_PER_THREAD != 0, symbol.per_thread);
+    }
+}
+
+#[test]
+fn symbols_belong_to_their_row_and_suffixes_mean_what_they_say() {
+    for (_, row, symbol) in symbols() {
+        let suffix = symbol.name.strip_prefix(row.name).unwrap_or_else(|| panic!("{}", symbol.name));
+        let per_thread = ["_ptsz", "_ptds"].iter().any(|end| suffix.ends_with(end));
+        assert_eq!(per_thread, symbol.per_thread, "{}", symbol.name);
+        // `_ptsz`: takes a stream argument; `_ptds`: uses the default stream.
+        if per_thread {
+            assert_eq!(suffix.ends_with("_ptds"), row.stream == Loc::None, "{}", symbol.name);
+        }
+        assert!(row.prototype.contains(row.name), "{}", row.name);
+    }
+}
+
+/// The prototypes are the independent statement: count the arguments in them and compare the locations.
+#[test]
+fn locations_agree_with_the_prototypes() {
+    for row in TABLE {
+        let arguments = row.prototype.split_once('(').unwrap().1.trim_end_matches(')');
+        let place = |word: &str| {
+            arguments.split(',').position(|argument| argument.contains(word)).map(|index| match index {
+                0..=5 => Loc::Arg(u8::try_from(index).unwrap()),
+                _ => Loc::Stack(u8::try_from(index - 5).unwrap()),
+            })
+        };
+        if !matches!(row.stream, Loc::Deref(_)) {
+            assert_eq!(row.stream, place("hStream").unwrap_or(Loc::None), "{}: stream", row.name);
+        }
+        assert_eq!(row.bytes, place("size_t").unwrap_or(Loc::None), "{}: bytes", row.name);
+        let object = match row.class {
+            Class::GraphLaunch => place("hGraphExec"),
+            Class::SyncEvent | Class::EventRecord | Class::WaitEvent => place("hEvent"),
+            Class::Alloc | Class::Free => place("dptr"),
+            _ => None,
+        };
+        assert_eq!(row.object, object.unwrap_or(Loc::None), "{}: object", row.name);
+    }
+}
+
+#[test]
+fn the_launch_configuration_has_its_stream_at_byte_32() {
+    /// `CUlaunchConfig` of `cuda.h`.
+    #[repr(C)]
+    struct Config {
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+        stream: usize,
+        attributes: usize,
+        attribute_count: u32,
+    }
+    let row = TABLE.iter().find(|row| row.name == "cuLaunchKernelEx").unwrap();
+    assert_eq!(row.stream, Loc::Deref(u8::try_from(std::mem::offset_of!(Config, stream)).unwrap()));
+}
+
+#[test]
+fn only_waiting_rows_have_a_return_program() {
+    for row in TABLE {
+        let waits = row.blocking
+            || matches!(
+                row.class,
+                Class::SyncStream | Class::SyncEvent | Class::SyncContext | Class::Alloc | Class::Free
+            );
+        assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
+    }
+}
