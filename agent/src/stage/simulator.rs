@@ -336,7 +336,8 @@ impl Server {
 
 /// What happened to a request, from the steps that really held it.
 pub(super) fn truth(request: &Request, steps: &[Step]) -> Truth {
-    let whole = request.steps.len() - (request.tokens - request.tokens.min(request.abort_after)) as usize;
+    let missed = (request.abort_after.min(request.tokens)..request.tokens).count();
+    let whole = request.steps.len() - missed;
     let own: Vec<&Step> = request.steps[..whole].iter().map(|s| &steps[*s]).collect();
     let first = own[0].begin;
     // Steps are in order of both begin and end.
