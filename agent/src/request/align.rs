@@ -143,11 +143,13 @@ mod tests {
         align(problem, &mut Scratch::default()).map(|p| p.own)
     }
 
+    /// Name, first possible step, times of the events in ms, their steps.
+    type Case<'a> = (&'a str, usize, &'a [u64], Option<Vec<usize>>);
+
     #[test]
     fn sequences() {
         // Steps end at 5, 10, 15, … ms.
         let log = log((1..=40).map(|i| i * 5 * MS));
-        type Case<'a> = (&'a str, usize, &'a [u64], Option<Vec<usize>>);
         let cases: [Case<'_>; 8] = [
             ("one event", 0, &[11], Some(vec![1])),
             ("latest start by the tightest event", 0, &[18, 23, 26, 31], Some(vec![2, 3, 4, 5])),

@@ -24,6 +24,9 @@ mod tests {
     use super::*;
     use crate::request::step::StepInfo;
 
+    /// Own steps, first events of those in flight, mean.
+    type Case<'a> = (&'a [usize], &'a [u64], Option<f64>);
+
     #[test]
     fn finished_and_running() {
         let mut log = StepLog::default();
@@ -33,7 +36,6 @@ mod tests {
         log.join(&[0, 1, 2, 3]);
         log.join(&[2, 3, 4, 5]);
         // Ends at 10, 20, …: a first event at 45 belongs to step 3.
-        type Case<'a> = (&'a [usize], &'a [u64], Option<f64>);
         let cases: [Case<'_>; 5] = [
             (&[2, 3, 4, 5], &[], Some(1.5)),
             (&[2, 3, 4, 5], &[45], Some(2.25)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::cuda;
+use wire::{counter::Counter, cuda};
 
 use super::{
     align::Scratch,
@@ -22,6 +22,9 @@ use crate::{
 const LIVE_KEPT: usize = 65_536;
 /// Services that are remembered.
 const SERVICES_KEPT: usize = 1024;
+
+/// Counters of losses after which a step or a request may be missing.
+const LOSSES: [Counter; 4] = [Counter::DropSocket, Counter::DropStep, Counter::DropProcess, Counter::MapFull];
 
 /// What became final.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub struct Requests {
     live: BTreeMap<ExchangeId, Live>,
     services: BTreeMap<ServiceId, Service>,
     scratch: Scratch,
+    /// Records that the kernel side has lost, as last seen.
+    losses: u64,
 }
 
 impl Requests {
@@ -75,7 +80,10 @@ impl Requests {
             }
             // Its steps stop by themselves, and are needed until the requests that they served are over.
             Tracked::ProcessExit { service, time_ns, .. } => self.prune(service, time_ns),
-            Tracked::Tick { time_ns } => self.services.values_mut().for_each(|s| s.prune(time_ns)),
+            Tracked::Tick { time_ns } => {
+                self.notice_losses(health);
+                self.services.values_mut().for_each(|s| s.prune(time_ns));
+            }
             Tracked::End { .. } => {
                 health.limit_by("requests_unfinished_at_end", self.live.len() as u64);
                 *self = Self::default();
@@ -198,7 +206,7 @@ impl Requests {
 
     /// Assigns steps to a request that is over.
     fn settle(&mut self, exchange: &Exchange, live: &Live) -> Assignment {
-        let Self { live: all, services, scratch } = self;
+        let Self { live: all, services, scratch, .. } = self;
         let Some(service) = services.get_mut(&live.service) else { return Assignment::default() };
         let (Some(_), Some(read), Some(end)) =
             (exchange.first_byte_in_ns, live.read_ns.or(exchange.last_byte_in_ns), exchange.last_byte_out_ns)
@@ -225,6 +233,18 @@ impl Requests {
             each(all, service, |other| other.blurred = true);
         }
         assignment
+    }
+
+    /// Where the kernel side lost records, a step or a request may be missing: what is in flight is not exact.
+    fn notice_losses(&mut self, health: &Health) {
+        let lost = LOSSES.iter().filter_map(|counter| health.kernel.get(counter.name())).sum();
+        if lost > self.losses {
+            for live in self.live.values_mut() {
+                live.alone_at_read = false;
+                live.one_thread = false;
+            }
+        }
+        self.losses = lost;
     }
 
     fn prune(&mut self, id: ServiceId, now: u64) {

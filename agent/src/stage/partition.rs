@@ -159,13 +159,15 @@ mod tests {
         Forward { first_launch, first_result, last_result, queue }
     }
 
+    /// Name, stamps, stages, whether a stamp was moved.
+    type Case<'a> = (&'a str, Stamps, Vec<(Stage, u64)>, bool);
+
     #[test]
     fn partitions() {
         use Stage::{
             Decode as D, Forward as F, NetworkIn as I, NetworkOut as O, Postprocess as Po, Prefill as Pf,
             Preprocess as Pr, Queue as Q, Unattributed as U,
         };
-        type Case<'a> = (&'a str, Stamps, Vec<(Stage, u64)>, bool);
         let cases: Vec<Case<'_>> = vec![
             (
                 "a stream",

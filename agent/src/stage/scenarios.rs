@@ -165,6 +165,20 @@ fn a_begin_that_is_not_known_is_not_exact() {
 }
 
 #[test]
+fn nothing_is_exact_after_a_loss() {
+    let (mut requests, mut health, mut settled) = (Requests::new(), Health::default(), Vec::new());
+    for (i, news) in alone().into_iter().enumerate() {
+        if i == 4 {
+            health.kernel.insert("drop_step_ring_full".to_owned(), 1);
+            requests.apply(Tracked::Tick { time_ns: 141 * MS }, &mut health, &mut settled);
+        }
+        requests.apply(news, &mut health, &mut settled);
+    }
+    let Some(Settled::Request(ended)) = settled.pop() else { panic!("{settled:?}") };
+    assert_eq!(ended.assignment.confidence, Some(Confidence::Estimated));
+}
+
+#[test]
 fn an_answer_at_once() {
     let news = |other: bool| {
         let mut news = vec![read(1, 100)];

@@ -163,7 +163,7 @@ struct Server {
     in_flight: usize,
     gpu_free: u64,
     front_free: u64,
-    news: Vec<(u64, u64, Tracked)>,
+    news: Vec<(u64, usize, Tracked)>,
 }
 
 /// Runs the plan to its end.
@@ -203,8 +203,7 @@ impl Server {
     }
 
     fn tell(&mut self, time: u64, news: Tracked) {
-        self.order += 1;
-        self.news.push((time, self.order, news));
+        self.news.push((time, self.news.len(), news));
     }
 
     fn arrive(&mut self, now: u64) {
@@ -336,8 +335,8 @@ impl Server {
 
 /// What happened to a request, from the steps that really held it.
 pub(super) fn truth(request: &Request, steps: &[Step]) -> Truth {
-    let whole = request.steps.len() - (request.tokens - request.tokens.min(request.abort_after)) as usize;
-    let own: Vec<&Step> = request.steps[..whole].iter().map(|s| &steps[*s]).collect();
+    let missed = (request.abort_after.min(request.tokens)..request.tokens).count();
+    let own: Vec<&Step> = request.steps[..request.steps.len() - missed].iter().map(|s| &steps[*s]).collect();
     let first = own[0].begin;
     // Steps are in order of both begin and end.
     let mut covered = request.read;

@@ -1,1 +1,14 @@
-//! Placeholder.
+//! Harness of the system tests and of `cargo xtask demo`: the test rig's processes, the agent as a user runs it, and
+//! the comparison of what the agent says with what the servers know to be true.
+//!
+//! The agent is used through its public surface only (command line, HTTP), and the truth never reaches it.
+
+pub mod accuracy;
+pub mod agent;
+pub mod host;
+pub mod process;
+pub mod rig;
+pub mod run;
+pub mod statistics;
+pub mod truth;
+pub mod wait;

@@ -1,0 +1,320 @@
+//! The agent as a user runs it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::process::Process;
+use crate::rig::Server;
+use crate::{host, wait};
+
+/// How long the agent may take to load, to attach, or to end.
+pub const AGENT_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// The process.
+    pub process: Process,
+    address: SocketAddr,
+    recording: PathBuf,
+}
+
+/// A finished request, as the agent prints it. Fields that no test reads are left out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of the request record")]
+pub struct Record {
+    pub pid: u32,
+    pub service: String,
+    pub local_port: Option<u16>,
+    pub path: Option<String>,
+    pub status: Option<u16>,
+    pub outcome: Option<String>,
+    pub input_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    pub e2e_s: Option<f64>,
+    pub ttft_s: Option<f64>,
+    pub tbt_p50_s: Option<f64>,
+    pub tbt_max_s: Option<f64>,
+    pub stages: BTreeMap<String, f64>,
+    pub confidence: Option<String>,
+    pub steps: Option<u64>,
+    pub batch_size_mean: Option<f64>,
+    pub flags: Vec<String>,
+    pub request_id: Option<String>,
+}
+
+impl Record {
+    /// Reads one line of `requests --json` or `replay`.
+    pub fn parse(line: &str) -> Result<Self> {
+        serde_json::from_str(line).with_context(|| format!("not a request record: {line}"))
+    }
+
+    /// A stage's seconds, by its short name.
+    pub fn stage(&self, name: &str) -> Option<f64> {
+        self.stages.get(&format!("{name}_s")).copied()
+    }
+}
+
+/// What the agent says about itself. Fields that no test reads are left out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of /api/v1/status")]
+pub struct Status {
+    pub ready: bool,
+    pub services: Vec<Service>,
+    pub probes: Vec<Probe>,
+    pub health: Health,
+}
+
+/// A watched service.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of /api/v1/status")]
+pub struct Service {
+    pub name: String,
+    pub pids: Vec<u32>,
+    pub ports: Vec<u16>,
+}
+
+/// One program on one target.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of /api/v1/status")]
+pub struct Probe {
+    pub program: String,
+    pub target: Option<String>,
+    pub state: String,
+    pub reason: Option<String>,
+}
+
+/// Counts of records.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of /api/v1/status")]
+pub struct Health {
+    pub seen: u64,
+    pub decoded: u64,
+    pub failed: BTreeMap<String, u64>,
+    pub ignored: BTreeMap<String, u64>,
+    pub kernel: BTreeMap<String, u64>,
+}
+
+impl Health {
+    /// Records that were lost or could not be read.
+    pub fn dropped(&self) -> u64 {
+        let is_loss = |name: &str| name.starts_with("drop_") || matches!(name, "map_full" | "bad_cookie");
+        let lost: u64 = self.kernel.iter().filter(|(name, _)| is_loss(name)).map(|(_, count)| count).sum();
+        lost + self.failed.values().sum::<u64>()
+    }
+}
+
+impl Agent {
+    /// Starts `stagelens run` on a free port, recording to `<dir>/run.slrec`, and waits until it is ready.
+    pub fn start(dir: &Path, extra: &[&str]) -> Result<Self> {
+        let mut agent = Self::launch(dir, extra)?;
+        agent.wait_ready()?;
+        Ok(agent)
+    }
+
+    /// The same without waiting.
+    pub fn launch(dir: &Path, extra: &[&str]) -> Result<Self> {
+        let address = free_address()?;
+        let recording = dir.join("run.slrec");
+        let mut command = Command::new(host::binary("stagelens")?);
+        command
+            .args(["run", "--listen", &address.to_string(), "--record"])
+            .arg(&recording)
+            .args(extra)
+            .stdout(Stdio::null());
+        Ok(Self { process: Process::start("stagelens", command, dir)?, address, recording })
+    }
+
+    /// Waits for `/readyz`.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let mut missing = String::from("no answer yet");
+        let ready = wait::until("the agent to be ready", AGENT_LIMIT, || {
+            self.process.check_alive()?;
+            match self.get("/readyz") {
+                Ok(_) => return Ok(Some(())),
+                Err(error) => missing = error.to_string(),
+            }
+            Ok(None)
+        });
+        ready.with_context(|| format!("the last look at /readyz said: {missing}"))
+    }
+
+    /// Waits until every process of `server` that uses the driver is watched and its port is known.
+    pub fn wait_attached(&mut self, server: &Server) -> Result<()> {
+        let mut last = Status::default();
+        let attached = wait::until("the agent to watch the model server", AGENT_LIMIT, || {
+            self.process.check_alive()?;
+            last = self.status()?;
+            Ok(watches(&last, server).then_some(()))
+        });
+        attached.with_context(|| format!("its status was: {last:#?}"))
+    }
+
+    /// `/api/v1/status`.
+    pub fn status(&self) -> Result<Status> {
+        serde_json::from_str(&self.get("/api/v1/status")?).context("/api/v1/status has an unexpected form")
+    }
+
+    /// Body of a GET; a status other than 2xx is an error with the body in it.
+    pub fn get(&self, path: &str) -> Result<String> {
+        get(self.address, path)
+    }
+
+    /// Where its HTTP server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it records to.
+    pub fn recording(&self) -> &Path {
+        &self.recording
+    }
+
+    /// Starts `stagelens requests --follow --json` and waits until it is connected.
+    pub fn follow(&self, dir: &Path) -> Result<Follower> {
+        Follower::start(self.address, dir)
+    }
+
+    /// Lets it end, so that its recording is complete.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.stop(AGENT_LIMIT)
+    }
+}
+
+fn watches(status: &Status, server: &Server) -> bool {
+    let engine_pids = driver_users(server.process.pid());
+    let watched = |pid: &u32| status.services.iter().any(|service| service.pids.contains(pid));
+    let service = status.services.iter().find(|service| service.pids.contains(&server.process.pid()));
+    let has_port = service.is_some_and(|service| service.ports.contains(&server.port));
+    let launch_attached =
+        status.probes.iter().any(|probe| probe.program == "cuda_launch" && probe.state == "attached");
+    has_port && launch_attached && !engine_pids.is_empty() && engine_pids.iter().all(watched)
+}
+
+/// `pid` and its children, as far as they map the driver.
+fn driver_users(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let all = std::iter::once(pid).chain(children.split_whitespace().filter_map(|child| child.parse().ok()));
+    all.filter(|pid| {
+        fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains("/libcuda.so.1"))
+    })
+    .collect()
+}
+
+fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(Duration::from_secs(10)))
+        .http_status_as_error(false)
+        .build();
+    let mut response = ureq::Agent::new_with_config(config)
+        .get(format!("http://{address}{path}"))
+        .call()
+        .with_context(|| format!("no answer from {path}"))?;
+    let body = response.body_mut().read_to_string()?;
+    if !response.status().is_success() {
+        bail!("{path} answered {}: {body}", response.status());
+    }
+    Ok(body)
+}
+
+/// A port that is free now. Somebody may take it before the agent does; then the agent says so and the test fails.
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
+    Ok(listener.local_addr()?)
+}
+
+/// A running `stagelens requests --follow --json`.
+#[derive(Debug)]
+pub struct Follower {
+    process: Process,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Follower {
+    fn start(agent: SocketAddr, dir: &Path) -> Result<Self> {
+        let mut command = Command::new(host::binary("stagelens")?);
+        command
+            .args(["requests", "--follow", "--json", "--url", &format!("http://{agent}")])
+            .stdout(Stdio::piped());
+        let mut process = Process::start("follow", command, dir)?;
+        let stdout = process.stdout().context("stdout of the follower is piped")?;
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&lines);
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                sink.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+        Ok(Self { process, lines })
+    }
+
+    /// The lines so far, as printed.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The records so far, of one port: other servers of this machine are none of our business.
+    pub fn records(&self, port: u16) -> Result<Vec<Record>> {
+        let records: Result<Vec<_>> = self.lines().iter().map(|line| Record::parse(line)).collect();
+        Ok(records?
+            .into_iter()
+            .filter(|record| record.local_port.is_none_or(|local| local == port))
+            .collect())
+    }
+
+    /// Waits until the records of `port` fulfil a condition.
+    pub fn wait(
+        &mut self,
+        what: &str,
+        port: u16,
+        limit: Duration,
+        done: impl Fn(&[Record]) -> bool,
+    ) -> Result<Vec<Record>> {
+        wait::until(what, limit, || {
+            self.process.check_alive()?;
+            Ok(Some(self.records(port)?).filter(|records| done(records)))
+        })
+    }
+
+    /// Waits for its end, which follows the agent's.
+    pub fn wait_end(&mut self, limit: Duration) -> Result<()> {
+        self.process.wait(limit).map(drop)
+    }
+}
+
+/// Runs `stagelens` with these arguments to its end.
+pub fn command(arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(host::binary("stagelens")?);
+    command.args(arguments).stdin(Stdio::null());
+    command.output().context("cannot start stagelens")
+}
+
+/// Output of `stagelens replay --json RECORDING`.
+pub fn replay(recording: &Path) -> Result<String> {
+    let recording = recording.to_str().context("the path of a recording is UTF-8")?;
+    let output = command(&["replay", "--json", recording])?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "replay ended with {}: {stderr}", output.status);
+    String::from_utf8(output.stdout).context("replay printed something that is not UTF-8")
+}
+
+/// A JSON value of the agent, for fields that only one test looks at.
+pub fn json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).with_context(|| format!("not JSON: {text}"))
+}

@@ -1,0 +1,83 @@
+//! System tests: the agent as a user runs it, real probes, real sockets, and servers that know the truth.
+//!
+//! They need root and BPF; without, each is skipped with the reason. They run one after the other, since they share
+//! the kernel and the cores. Each leaves its files in `target/system/<name>`.
+
+mod accuracy;
+mod commands;
+mod counts;
+mod discovery;
+mod failures;
+mod prometheus;
+mod secrecy;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// A test, given a folder of its own.
+type Test = fn(&Path) -> Result<()>;
+
+const TESTS: &[(&str, Test)] = &[
+    ("accuracy_single_1", accuracy::single_1),
+    ("accuracy_single_8", accuracy::single_8),
+    ("accuracy_split_1", accuracy::split_1),
+    ("accuracy_split_8", accuracy::split_8),
+    ("replay_single", accuracy::replay_single),
+    ("replay_split", accuracy::replay_split),
+    ("agent_killed", failures::agent_killed),
+    ("agent_late", failures::agent_late),
+    ("server_killed_single", failures::server_killed_single),
+    ("server_killed_split", failures::server_killed_split),
+    ("garbage_on_the_port", failures::garbage),
+    ("clients_that_leave", failures::clients_that_leave),
+    ("driver_loaded_late_single", discovery::driver_loaded_late_single),
+    ("driver_loaded_late_split", discovery::driver_loaded_late_split),
+    ("server_after_agent", discovery::server_after_agent),
+    ("counts_single", counts::single),
+    ("counts_split", counts::split),
+    ("prometheus", prometheus::queries),
+    ("secrecy", secrecy::secret_stays),
+    ("check_strict", commands::check_strict),
+    ("doctor", commands::doctor),
+    ("bad_config", commands::bad_config),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let obstacle = system::host::obstacle();
+    if let Some(reason) = &obstacle {
+        tell_skips(reason);
+    }
+    let trials = TESTS.iter().map(|&(name, test)| {
+        Trial::test(name, move || run(name, test)).with_ignored_flag(obstacle.is_some())
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn tell_skips(reason: &str) {
+    let mut stdout = io::stdout().lock();
+    for (name, _) in TESTS {
+        // Nobody reads: nobody misses it.
+        let _ = writeln!(stdout, "skip: {name}: {reason}");
+    }
+}
+
+fn run(name: &str, test: Test) -> Result<(), Failed> {
+    let dir = fresh_dir(name).map_err(|error| Failed::from(format!("{error:#}")))?;
+    test(&dir).map_err(|error| Failed::from(format!("{error:#}\nfiles: {}", dir.display())))
+}
+
+fn fresh_dir(name: &str) -> Result<PathBuf> {
+    let dir = system::host::root().join("target/system").join(name);
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir)
+}

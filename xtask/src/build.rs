@@ -1,0 +1,47 @@
+//! Release builds of the product and of the test rig.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::command::{cargo, run};
+use crate::setup::Ready;
+use crate::{out, workspace};
+
+/// The packages that make up the product and the rig.
+const PACKAGES: [&str; 4] = ["agent", "fakecuda", "modelserver", "loadgen"];
+
+/// Builds everything, and puts the simulated driver where the rig expects it: `target/rig/libcuda.so.1`.
+pub(crate) fn release(ready: &Ready) -> Result<()> {
+    if let Err(reason) = &ready.bpf_toolchain {
+        out::progress("build", format_args!("without BPF programs, the agent can only replay: {reason}"));
+    }
+    out::progress("build", "agent and test rig (release)");
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked"]);
+    for package in PACKAGES {
+        build.args(["--package", package]);
+    }
+    run(&mut build)?;
+    place_driver()
+}
+
+/// A copy, not a link: the agent tells libraries apart by inode, and so a rebuild must make a new one while old
+/// processes keep theirs.
+fn place_driver() -> Result<()> {
+    let built = workspace::release().join("libcuda.so");
+    let rig = workspace::target().join("rig");
+    fs::create_dir_all(&rig).with_context(|| format!("cannot create {}", rig.display()))?;
+    let placed = rig.join("libcuda.so.1");
+    if same_bytes(&built, &placed) {
+        return Ok(());
+    }
+    let fresh = rig.join("libcuda.so.1.new");
+    fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
+    fs::rename(&fresh, &placed).with_context(|| format!("cannot replace {}", placed.display()))?;
+    Ok(())
+}
+
+fn same_bytes(left: &std::path::Path, right: &std::path::Path) -> bool {
+    matches!((fs::read(left), fs::read(right)), (Ok(left), Ok(right)) if left == right)
+}

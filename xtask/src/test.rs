@@ -1,0 +1,58 @@
+//! `cargo xtask test`: every test there is, and at the end how many of each kind ran and what was skipped and why.
+
+mod binaries;
+mod tally;
+
+use anyhow::{Result, bail};
+
+use crate::test::binaries::Selection;
+use crate::test::tally::{Kind, Tally};
+use crate::{build, out, setup};
+
+/// Arguments of the task.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Run only tests whose name contains this
+    filter: Option<String>,
+    /// Run only tests of these kinds
+    #[arg(long, value_enum)]
+    only: Vec<Kind>,
+}
+
+impl Args {
+    fn wants(&self, kind: Kind) -> bool {
+        self.only.is_empty() || self.only.contains(&kind)
+    }
+}
+
+/// Runs them; the last line of the output is always `N passed, N failed`.
+pub(crate) fn command(args: &Args) -> Result<()> {
+    let ready = setup::ensure();
+    let mut tally = Tally::default();
+    run_rootless(args, &mut tally)?;
+    if args.wants(Kind::System) {
+        build::release(&ready)?;
+        if let Err(reason) = &ready.live {
+            out::progress("test", format_args!("system tests will be skipped: {reason}"));
+        }
+        out::progress("test", "system tests");
+        binaries::run(Selection::System, args.filter.as_deref(), |kind| args.wants(kind), &mut tally)?;
+    }
+    tally.print();
+    if tally.failed() > 0 {
+        bail!("{} tests failed", tally.failed());
+    }
+    Ok(())
+}
+
+fn run_rootless(args: &Args, tally: &mut Tally) -> Result<()> {
+    if [Kind::Unit, Kind::Integration, Kind::Golden].into_iter().any(|kind| args.wants(kind)) {
+        out::progress("test", "tests that need no root");
+        binaries::run(Selection::Default, args.filter.as_deref(), |kind| args.wants(kind), tally)?;
+    }
+    if args.wants(Kind::Doc) && args.filter.is_none() {
+        out::progress("test", "examples in the documentation");
+        binaries::run_doc_tests(tally)?;
+    }
+    Ok(())
+}
