@@ -7,7 +7,7 @@ use super::stream::{Stream, Totals, field, find};
 use crate::atomic::Word;
 
 /// Attempts before work is left to the next marker: other threads are claiming the same stream.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 3;
 
 /// A step that is being filled.
 #[derive(Clone, Copy)]
@@ -76,6 +76,7 @@ impl Claim {
             self.flag(STEP_MULTI_STREAM);
         }
         self.widen(stream, start, until);
+        stream.put_aside(until.operations());
     }
 
     #[inline(never)]

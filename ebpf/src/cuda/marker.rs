@@ -27,22 +27,20 @@ pub(crate) fn enter(entry: Entry) -> Outcome {
     // SAFETY: always valid.
     call.enter_ns.set(unsafe { bpf_ktime_get_ns() });
     call.row.set(u64::from(entry.cookie.row()));
-    match entry.class()? {
+    let class = entry.class()?;
+    match class {
         Class::SyncContext => {
             cover_all(task, call);
             Ok(())
         }
         Class::SyncEvent => cover_event(task, call, entry.argument(Argument::Object)?),
-        Class::SyncStream => {
-            let key = StreamKey::new(task, entry.argument(Argument::Stream)?, entry.cookie.flags());
-            let stream = find_or_make(&key)?;
-            cover_stream(&key, stream, task, call);
-            Ok(())
-        }
         _ => {
             let key = StreamKey::new(task, entry.argument(Argument::Stream)?, entry.cookie.flags());
             let stream = find_or_make(&key)?;
-            work::account_copy(entry, stream)?;
+            if !matches!(class, Class::SyncStream) {
+                // A copy that waits for itself.
+                work::account_copy(entry, stream)?;
+            }
             cover_stream(&key, stream, task, call);
             Ok(())
         }
@@ -83,7 +81,7 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
     }
     let call = current_sync(task, cookie(context).row())?;
     let outcome = if is_pending(task, call) { emit(task, call, context.ret()) } else { Ok(()) };
-    let _ = SYNC_CALLS.remove(&task.0);
+    let _ = SYNC_CALLS.remove(task.0);
     outcome
 }
 

@@ -114,6 +114,14 @@ struct Segment {
     first_ns: Word,
 }
 
+impl Segment {
+    #[inline(always)]
+    fn copy_from(&self, other: &Self) {
+        self.start.set(other.start.get());
+        self.first_ns.set(other.first_ns.get());
+    }
+}
+
 /// A stream.
 #[repr(C)]
 pub(crate) struct Stream {
@@ -127,6 +135,8 @@ pub(crate) struct Stream {
     /// Number of the newest segment; its place is this modulo [`SEGMENTS`].
     newest: Word,
     segments: [Segment; SEGMENTS],
+    /// The segment after the claimed ones, kept here in case its place is needed before it is claimed itself.
+    aside: Segment,
 }
 
 impl Stream {
@@ -148,6 +158,9 @@ impl Stream {
         }
         let number = self.newest.get() + 1;
         let next = &self.segments[number as usize % SEGMENTS];
+        if next.start.get() == self.claimed_operations() {
+            self.aside.copy_from(next);
+        }
         next.start.set(self.totals.operations());
         next.first_ns.set(0);
         self.newest.set(number);
@@ -158,15 +171,28 @@ impl Stream {
         &self.segments[self.newest.get() as usize % SEGMENTS]
     }
 
-    /// First operation after the first `start` ones, ns: of the segment that begins there.
+    /// First operation after the first `start` ones, ns: of the segment that begins there, 0 if it is not kept.
     #[inline(never)]
     pub(crate) fn first_after(&self, start: u64) -> u64 {
+        if self.aside.start.get() == start && self.aside.first_ns.get() != 0 {
+            return self.aside.first_ns.get();
+        }
         for segment in &self.segments {
             if segment.start.get() == start && segment.first_ns.get() != 0 {
                 return segment.first_ns.get();
             }
         }
         0
+    }
+
+    /// Keeps the segment that begins after the first `start` operations.
+    #[inline(never)]
+    pub(crate) fn put_aside(&self, start: u64) {
+        let first = self.first_after(start);
+        if first != 0 {
+            self.aside.start.set(start);
+            self.aside.first_ns.set(first);
+        }
     }
 
     /// Oldest first operation that is still known among the ones after the first `start`, ns; 0 if none is.

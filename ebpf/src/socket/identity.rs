@@ -2,7 +2,7 @@
 
 use wire::Kind;
 use wire::counter::Counter;
-use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_UNKNOWN, SockId};
+use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_UNKNOWN, SockId, tcp};
 
 use super::sock::Sock;
 use crate::atomic::Word;
@@ -19,6 +19,8 @@ pub(crate) struct Socket {
     sent: Word,
     /// 0 until an [`Open`] was written.
     opened: Word,
+    /// 1 once the connection is closed; what was received before may still be read.
+    closed: Word,
     /// `ROLE_*`.
     role: u8,
     /// `FLAG_MID_STREAM` or 0.
@@ -33,6 +35,7 @@ impl Socket {
             received: Word::new(0),
             sent: Word::new(0),
             opened: Word::new(0),
+            closed: Word::new(0),
             role,
             flags,
             reserved: [0; 6],
@@ -49,6 +52,17 @@ impl Socket {
         self.opened.get() != 0
     }
 
+    /// Notes that the connection is over.
+    pub(crate) fn close(&self) {
+        self.closed.set(1);
+    }
+
+    /// Whether the entry is about an earlier socket at this address, whose end was missed.
+    #[inline(always)]
+    fn is_stale(&self, sock: Sock) -> bool {
+        self.closed.get() != 0 && !matches!(sock.state(), 0 | tcp::CLOSE)
+    }
+
     /// Counts `bytes` more of a direction and returns how many went before.
     #[inline(always)]
     pub(crate) fn advance(&self, dir: u8, bytes: u64) -> u64 {
@@ -61,25 +75,33 @@ impl Socket {
 #[inline(always)]
 pub(crate) fn find(sock: Sock) -> Option<&'static Socket> {
     // SAFETY: map memory outlives the program; an entry reused meanwhile is a stale read of words, not unsound.
-    unsafe { SOCKS.get(&sock.id()) }
+    unsafe { SOCKS.get(sock.id()) }
 }
 
 /// Begins a connection, forgetting what an earlier socket at the same address left.
 #[inline(always)]
 pub(crate) fn begin(sock: Sock, birth_ns: u64, role: u8) -> Outcome {
-    SOCKS.insert(&sock.id(), &Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
+    SOCKS.insert(sock.id(), Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
 }
 
 /// The entry of a socket of a watched process; made now if its beginning was not seen.
 #[inline(always)]
 pub(crate) fn find_or_adopt(sock: Sock, now: u64) -> Result<&'static Socket, Stop> {
-    if let Some(socket) = find(sock) {
-        return Ok(socket);
-    }
     const NO_EXIST: u64 = 1;
+    match find(sock) {
+        Some(socket) if !socket.is_stale(sock) => return Ok(socket),
+        Some(_) => forget(sock),
+        None => {}
+    }
     // If another thread was faster, its entry is as good.
-    let _ = SOCKS.insert(&sock.id(), &Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
+    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// Drops the entry of a socket that is no more.
+#[inline(always)]
+pub(crate) fn forget(sock: Sock) {
+    let _ = SOCKS.remove(sock.id());
 }
 
 /// Tells the agent of a socket before its first data. Two threads that are first at once both do: the second record

@@ -26,6 +26,12 @@ impl Sock {
         self.field(offset!(family))
     }
 
+    /// State of a TCP connection, see [`wire::socket::tcp`].
+    #[inline(always)]
+    pub(crate) fn state(self) -> u8 {
+        self.field(offset!(state))
+    }
+
     /// Local port, host byte order.
     #[inline(always)]
     pub(crate) fn local_port(self) -> u16 {

@@ -8,10 +8,10 @@ use wire::counter::Counter;
 use wire::names::{SCOPE_SOCKETS, listen_key};
 use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 
-use super::identity::{begin, find};
+use super::identity::{begin, find, forget};
 use super::sock::Sock;
 use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
-use crate::maps::{LISTEN, SOCKS};
+use crate::maps::LISTEN;
 use crate::scope::Task;
 
 /// match: `inet_sock_set_state(const struct sock *sk, const int oldstate, const int newstate)`
@@ -25,6 +25,15 @@ pub(crate) fn sock_state(ctx: RawTracePointContext) -> u32 {
         tcp::FIN_WAIT1 | tcp::CLOSE_WAIT | tcp::CLOSE => closing(sock, old as u8, new as u8),
         _ => Ok(()),
     })
+}
+
+/// A closed connection stays known until its process lets go of it, because what was received may still be read.
+///
+/// match: `tcp_destroy_sock(struct sock *sk)`
+#[raw_tracepoint(tracepoint = "tcp_destroy_sock")]
+pub(crate) fn sock_destroy(ctx: RawTracePointContext) -> u32 {
+    forget(Sock(ctx.arg(0)));
+    0
 }
 
 /// In the context of the process that calls `listen`.
@@ -90,12 +99,10 @@ fn accepted(sock: Sock, now: u64) -> Outcome {
 #[inline(always)]
 fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
     let socket = find(sock).ok_or(Stop::Quiet)?;
-    let id = socket.id(sock);
-    let is_opened = socket.is_opened();
     if new == tcp::CLOSE {
-        let _ = SOCKS.remove(sock.id());
+        socket.close();
     }
-    if !is_opened {
+    if !socket.is_opened() {
         return Err(Stop::Quiet);
     }
     // Only a close from this side is certain to run in its process; the others come in interrupts as well.
@@ -111,7 +118,7 @@ fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
             bpf_ktime_get_ns(),
             task,
         );
-        (*record).id = id;
+        (*record).id = socket.id(sock);
         (*record).old = old;
         (*record).new = new;
         (*record).reserved = [0; 6];

@@ -34,6 +34,8 @@ pub const PROG_SOCK_RECV: &str = "sock_recv";
 pub const PROG_SOCK_SEND: &str = "sock_send";
 /// raw tracepoint `inet_sock_set_state`.
 pub const PROG_SOCK_STATE: &str = "sock_state";
+/// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection. Without it entries age.
+pub const PROG_SOCK_DESTROY: &str = "sock_destroy";
 /// raw tracepoint `sched_process_exec`.
 pub const PROG_EXEC: &str = "process_exec";
 /// raw tracepoint `sched_process_fork`.
