@@ -100,7 +100,7 @@ fn socket_data(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
     if head_len + tail_len > captured.len() {
         return Err(DecodeError::Short { have, need: size_of::<socket::Data>() + head_len + tail_len });
     }
-    if i64::from(data.result.max(0)) < (head_len + tail_len) as i64 {
+    if usize::try_from(data.result).unwrap_or(0) < head_len + tail_len {
         return Err(DecodeError::BadField { kind: Kind::SocketData, field: "captured length" });
     }
     if data.dir > socket::DIR_SEND {
@@ -115,3 +115,6 @@ fn observation<'a>(header: &Header, record: &[u8]) -> Result<Event<'a>, DecodeEr
     let observation = serde_json::from_slice(json).map_err(DecodeError::Observation)?;
     Ok(Event::Observation(header.into(), Box::new(observation)))
 }
+
+#[cfg(test)]
+mod tests;

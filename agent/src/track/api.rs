@@ -43,9 +43,9 @@ const READ_PROBES: &[&str] = &["/", "/v2"];
 /// What a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Api {
-    /// OpenAI's chat completions.
+    /// Chat completions of the common API.
     OpenAiChat,
-    /// OpenAI's text completions.
+    /// Text completions, likewise.
     OpenAiCompletions,
     /// Any other.
     Http,

@@ -231,8 +231,8 @@ fn peer(open: &socket::Open) -> Option<String> {
     (open.peer_port != 0).then(|| SocketAddr::new(ip, open.peer_port).to_string())
 }
 
-fn drop_payload(payload: Payload<'_>, why: &'static str, cx: &mut Context<'_>) {
-    mask_all(payload.head);
-    mask_all(payload.tail);
+fn drop_payload(Payload { head, tail }: Payload<'_>, why: &'static str, cx: &mut Context<'_>) {
+    mask_all(head);
+    mask_all(tail);
     cx.health.ignore(why);
 }

@@ -35,14 +35,15 @@ pub enum Tracked {
         /// Thread that read it.
         tid: u32,
     },
-    /// A content-bearing event was written.
+    /// A content-bearing event was written, of an exchange whose request was seen.
     Content {
         /// Which exchange.
         exchange: ExchangeId,
         /// When and by whom.
         event: ContentEvent,
     },
-    /// The exchange is over.
+    /// The exchange is over. There was no [`Tracked::RequestRead`] for it if its request was not read to the end
+    /// (an answer before that, a disconnect, a loss, or the agent came too late).
     Finished(Box<Exchange>),
     /// A GPU step of a process that belongs to a service.
     Step {

@@ -5,6 +5,8 @@
 //! are not HTTP) is found again only at the beginning of a call, and only by something that proves itself: the
 //! first line of a message, or a chunk that ends where its size says.
 
+#![expect(clippy::mut_mut, reason = "the input is a cursor over bytes that are masked as they are taken")]
+
 pub(super) mod head;
 
 use super::mask::{self, HeadMask, HeadStep};

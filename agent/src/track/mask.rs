@@ -31,12 +31,12 @@ const TEXT: [u8; 256] = text_table();
 
 const fn text_table() -> [u8; 256] {
     let mut table = [b'x'; 256];
-    let mut i = 0;
-    while i < 128 {
-        if !(i as u8).is_ascii_alphanumeric() {
-            table[i] = i as u8;
+    let mut b = 0_u8;
+    while b < 128 {
+        if !b.is_ascii_alphanumeric() {
+            table[b as usize] = b;
         }
-        i += 1;
+        b += 1;
     }
     table
 }
@@ -70,6 +70,11 @@ impl Narrow {
     /// All names of the table are possible.
     pub(super) fn new(table: &[&[u8]]) -> Self {
         Self { low: 0, high: u8::try_from(table.len()).unwrap_or(u8::MAX), len: 0 }
+    }
+
+    /// No byte was added yet.
+    pub(super) fn is_new(self) -> bool {
+        self.len == 0
     }
 
     /// Adds a byte; false when no name begins so.
@@ -163,7 +168,7 @@ impl HeadMask {
     }
 
     /// Masks the byte and says where that leads; `None` at the end of the head or when it cannot be one.
-    fn next(&self, b: &mut u8) -> Option<Place> {
+    fn next(self, b: &mut u8) -> Option<Place> {
         Some(match self.place {
             Place::Method(mut narrow) => {
                 if *b == b' ' {
@@ -185,7 +190,7 @@ impl HeadMask {
         })
     }
 
-    fn target(&self, b: &mut u8) -> Option<Place> {
+    fn target(self, b: &mut u8) -> Option<Place> {
         match *b {
             b' ' => Some(Place::Version(true, 0)),
             0..b' ' | 0x7f => None,

@@ -56,7 +56,7 @@ impl Open {
         self.has_head = true;
         self.api = Api::of(&request.method, &request.path);
         let exchange = &mut *self.exchange;
-        exchange.protocol = request.protocol.to_owned();
+        request.protocol.clone_into(&mut exchange.protocol);
         exchange.probe = api::is_probe(&request.method, &request.path);
         exchange.api = Some(self.api.name().to_owned());
         exchange.method = Some(request.method);

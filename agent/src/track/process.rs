@@ -35,7 +35,7 @@ struct Service {
 #[derive(Debug)]
 pub(super) struct Processes {
     max: usize,
-    processes: FxHashMap<u32, Process>,
+    by_pid: FxHashMap<u32, Process>,
     services: Vec<Service>,
     by_key: FxHashMap<String, ServiceId>,
     /// Ended processes, oldest first.
@@ -47,7 +47,7 @@ impl Processes {
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
-            processes: FxHashMap::default(),
+            by_pid: FxHashMap::default(),
             services: Vec::new(),
             by_key: FxHashMap::default(),
             ended: VecDeque::new(),
@@ -56,7 +56,7 @@ impl Processes {
 
     /// Service of a living process.
     pub(super) fn service(&self, pid: u32) -> Option<ServiceId> {
-        self.processes.get(&pid).filter(|p| !p.ended).map(|p| p.service)
+        self.by_pid.get(&pid).filter(|p| !p.ended).map(|p| p.service)
     }
 
     /// Name of a service; empty for an id that was never given.
@@ -66,12 +66,12 @@ impl Processes {
 
     /// Name of a process, also of one that ended lately.
     pub(super) fn comm(&self, pid: u32) -> Option<&str> {
-        self.processes.get(&pid).map(|p| p.comm.as_str())
+        self.by_pid.get(&pid).map(|p| p.comm.as_str())
     }
 
     /// Container of a process, likewise.
     pub(super) fn container(&self, pid: u32) -> Option<&str> {
-        self.processes.get(&pid)?.container.as_deref()
+        self.by_pid.get(&pid)?.container.as_deref()
     }
 
     /// The process's service listens there.
@@ -87,7 +87,7 @@ impl Processes {
         }
         let ticks = seen.start_ticks;
         let stale = |p: &&Process| !p.ended && p.start_ticks != 0 && p.start_ticks != ticks;
-        let before = self.processes.get(&seen.pid).filter(stale).map(|p| p.service);
+        let before = self.by_pid.get(&seen.pid).filter(stale).map(|p| p.service);
         let process = Process {
             service,
             comm: seen.comm.clone(),
@@ -127,20 +127,20 @@ impl Processes {
     }
 
     fn insert(&mut self, pid: u32, process: Process, health: &mut Health) {
-        while self.processes.len() >= self.max && !self.processes.contains_key(&pid) {
+        while self.by_pid.len() >= self.max && !self.by_pid.contains_key(&pid) {
             let Some(oldest) = self.ended.pop_front() else {
                 health.ignore("process_table_full");
                 return;
             };
             self.forget(oldest);
         }
-        self.processes.insert(pid, process);
+        self.by_pid.insert(pid, process);
     }
 
     /// Drops an ended process, unless its number is in use again.
     fn forget(&mut self, pid: u32) {
-        if self.processes.get(&pid).is_some_and(|p| p.ended) {
-            self.processes.remove(&pid);
+        if self.by_pid.get(&pid).is_some_and(|p| p.ended) {
+            self.by_pid.remove(&pid);
         }
     }
 
@@ -153,7 +153,7 @@ impl Processes {
 
     /// A child belongs to its parent's service until something else is seen of it.
     pub(super) fn fork(&mut self, record: &Record, health: &mut Health) {
-        let Some(parent) = self.processes.get(&record.header.tgid).filter(|p| !p.ended) else { return };
+        let Some(parent) = self.by_pid.get(&record.header.tgid).filter(|p| !p.ended) else { return };
         // Discovery may have been faster than the record.
         if self.service(record.child).is_some() {
             return;
@@ -164,14 +164,14 @@ impl Processes {
 
     /// A process has a new image, and with it a new name.
     pub(super) fn exec(&mut self, record: &Record) {
-        if let Some(process) = self.processes.get_mut(&record.header.tgid).filter(|p| !p.ended) {
+        if let Some(process) = self.by_pid.get_mut(&record.header.tgid).filter(|p| !p.ended) {
             process.comm = comm(&record.comm);
         }
     }
 
     /// A process ended; its service, if it had one and its end is news. `start_ticks` is 0 when not known.
     pub(super) fn exit(&mut self, pid: u32, start_ticks: u64) -> Option<ServiceId> {
-        let process = self.processes.get_mut(&pid).filter(|p| !p.ended)?;
+        let process = self.by_pid.get_mut(&pid).filter(|p| !p.ended)?;
         if start_ticks != 0 && process.start_ticks != 0 && start_ticks != process.start_ticks {
             return None;
         }

@@ -330,10 +330,9 @@ impl Server {
             return;
         }
         match (self.direction(side).find(head, len, tail), side) {
-            (None, _) => {}
+            (None, _) | (Some(Found::Chunk(..)), Side::Request) => {}
             (Some(Found::Message), Side::Request) => self.exchanges.leave_request(),
             (Some(Found::Message), Side::Response) => self.exchanges.skip_answered(cx),
-            (Some(Found::Chunk(..)), Side::Request) => {}
             // An end that belongs to nothing.
             (Some(Found::Chunk(begin, end)), _) if begin == end && self.exchanges.open().is_empty() => {}
             (Some(Found::Chunk(begin, end)), Side::Response) => {
@@ -348,11 +347,10 @@ impl Server {
         let at = Stamp::from(&state.header);
         match (state.old, state.new) {
             (_, socket::tcp::CLOSE_WAIT) => self.exchanges.client_closed(at.time_ns),
-            (_, socket::tcp::FIN_WAIT1) => self.server_closed(at, cx),
             (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
                 self.finish(Ending::ClientGone, "after_close", at, cx);
             }
-            (_, socket::tcp::CLOSE) => self.server_closed(at, cx),
+            (_, socket::tcp::FIN_WAIT1 | socket::tcp::CLOSE) => self.server_closed(at, cx),
             _ => {}
         }
     }

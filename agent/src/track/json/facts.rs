@@ -4,6 +4,7 @@ use super::Key;
 
 /// Facts of a request's or an answer's body; over all events, when the answer is a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
 pub(in crate::track) struct Facts {
     pub model: Option<String>,
     pub stream: Option<bool>,

@@ -86,6 +86,13 @@ const NAMES: [&[u8]; KEYS.len()] = {
     names
 };
 
+impl Key {
+    /// What a whole name means; `None` when it is not a kept one.
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        NAMES.binary_search(&name).ok().map(|i| KEYS[i].1)
+    }
+}
+
 /// A name as it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyMatch {
@@ -102,6 +109,11 @@ impl KeyMatch {
     pub(super) fn push(&mut self, b: u8) -> bool {
         self.known = self.known && self.narrow.push(&NAMES, b);
         self.known
+    }
+
+    /// No byte was added yet.
+    pub(super) fn is_new(self) -> bool {
+        self.known && self.narrow.is_new()
     }
 
     /// It is none of the kept names.
@@ -132,7 +144,7 @@ mod tests {
         for (name, key) in KEYS {
             let mut found = KeyMatch::new();
             assert!(name.iter().all(|b| found.push(*b)));
-            assert_eq!(found.key(), Some(*key));
+            assert_eq!((found.key(), Key::of(name)), (Some(*key), Some(*key)));
         }
     }
 
@@ -143,7 +155,7 @@ mod tests {
             name.bytes().for_each(|b| {
                 found.push(b);
             });
-            assert_eq!(found.key(), None, "{name}");
+            assert_eq!((found.key(), Key::of(name.as_bytes())), (None, None), "{name}");
         }
     }
 }

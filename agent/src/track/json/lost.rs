@@ -28,13 +28,10 @@ impl Lexer {
                 bytes[at] = b'x';
                 Lost::Scan
             }
-            (Lost::Name(name), b) => match self.lost_name(name, b) {
-                Some(next) => next,
-                None => {
-                    mask_back(bytes, *name_start, at);
-                    scan(bytes, at, name_start)
-                }
-            },
+            (Lost::Name(name), b) => name_byte(name, b).unwrap_or_else(|| {
+                mask_back(bytes, *name_start, at);
+                scan(bytes, at, name_start)
+            }),
             (Lost::Colon(key), b' ' | b'\t' | b'\r' | b'\n') => Lost::Colon(key),
             (Lost::Colon(key), b':') => {
                 self.found(key);
@@ -50,20 +47,21 @@ impl Lexer {
         at + 1
     }
 
-    fn lost_name(&self, mut name: KeyMatch, b: u8) -> Option<Lost> {
-        match b {
-            b'"' => name.key().map(Lost::Colon),
-            b'\\' => None,
-            _ => name.push(b).then_some(Lost::Name(name)),
-        }
-    }
-
     /// A member of some object: from here on the way is known again.
     fn found(&mut self, key: Key) {
         self.levels[0] = Level { kind: Kind::Object, place: Place::Unknown };
         self.depth = 1;
         self.key = key;
         self.state = State::Value(false);
+    }
+}
+
+/// A byte of what may be a kept name; `None` when it is none.
+fn name_byte(mut name: KeyMatch, b: u8) -> Option<Lost> {
+    match b {
+        b'"' => name.key().map(Lost::Colon),
+        b'\\' => None,
+        _ => name.push(b).then_some(Lost::Name(name)),
     }
 }
 

@@ -1,4 +1,4 @@
-use super::*;
+use super::{scalar::MAX_KEPT, *};
 use crate::track::tests::Lcg;
 
 /// Feeds pieces, with a gap between them where `None` stands; the facts and the masked bytes.
@@ -266,8 +266,12 @@ fn gaps_tell_the_same_after_masking() {
         let middle = b + lcg.below(bytes.len() - b + 1);
         let (facts, masked) =
             feed(&[Some(&bytes[..a]), None, Some(&bytes[b..middle]), Some(&bytes[middle..])]);
-        let (x, rest) = masked.split_at(a);
-        let (y, z) = rest.split_at(middle - b);
-        assert_eq!(feed(&[Some(x), None, Some(y), Some(z)]), (facts, masked.clone()), "{text} {a}..{b}");
+        let (head, rest) = masked.split_at(a);
+        let (tail, end) = rest.split_at(middle - b);
+        assert_eq!(
+            feed(&[Some(head), None, Some(tail), Some(end)]),
+            (facts, masked.clone()),
+            "{text} {a}..{b}"
+        );
     }
 }

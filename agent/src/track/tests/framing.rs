@@ -44,14 +44,14 @@ fn three_requests_on_one_connection() {
     rig.state(1, 9, tcp::CLOSE, PID);
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         read 0 service 0 at 3 by 11
         done 0 POST /v1/chat/completions openai.chat status 200 Ok in 3..3 (167 B) out 4..4 (257 B) model m-2 streaming false finish stop tokens Some(7)/Some(2) request_id r1
         read 1 service 0 at 5 by 11
         done 1 GET /health http status 200 Ok in 5..5 (33 B) out 6..6 (40 B) probe yes
         read 2 service 0 at 7 by 11
         done 2 POST /v1/chat/completions openai.chat status 404 Client4xx in 7..7 (132 B) out 8..8 (45 B) model m-1 request_id r1
-    "#]],
+    "]],
     );
     assert_eq!(rig.finished()[0].max_tokens, Some(5));
     assert_eq!(rig.finished()[0].accept_ns, Some(500));
@@ -71,10 +71,10 @@ fn a_request_in_pieces() {
     rig.send(1, r#"{"choices":[{"text":"a"}]}    "#);
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         read 0 service 0 at 5 by 11
         done 0 POST /v1/completions openai.completions status 200 Ok in 3..5 (153 B) out 6..7 (69 B) model m streaming false request_id r1
-    "#]],
+    "]],
     );
 }
 
@@ -106,10 +106,10 @@ fn interim_responses_are_not_the_answer() {
     rig.send(1, "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         read 0 service 0 at 5 by 11
         done 0 POST /v1/completions openai.completions status 200 EmptyOutput in 3..5 (125 B) out 6..6 (102 B) model m request_id r1
-    "#]],
+    "]],
     );
 }
 
@@ -129,7 +129,7 @@ fn responses_without_a_body() {
     rig.state(1, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID);
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         read 0 service 0 at 3 by 11
         done 0 HEAD /x http status 200 Ok in 3..3 (20 B) out 4..4 (40 B)
         read 1 service 0 at 5 by 11
@@ -138,7 +138,7 @@ fn responses_without_a_body() {
         done 2 GET /x http status 304 Ok in 7..7 (19 B) out 8..8 (29 B)
         read 3 service 0 at 9 by 11
         done 3 GET /x http status 200 Ok in 9..9 (19 B) out 10..11 (32 B)
-    "#]],
+    "]],
     );
 }
 
@@ -153,14 +153,14 @@ fn pipelined_requests_are_answered_in_order() {
     rig.send(1, "HTTP/1.1 203 C\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         read 0 service 0 at 3 by 11
         read 1 service 0 at 3 by 11
         done 0 GET /a http status 201 Ok in 3..3 (19 B) out 4..4 (44 B)
         read 2 service 0 at 5 by 11
         done 1 GET /b http status 202 Ok in 3..3 (19 B) out 4..6 (44 B)
         done 2 GET /c http status 203 Ok in 3..5 (19 B) out 7..7 (57 B)
-    "#]],
+    "]],
     );
 }
 
@@ -187,11 +187,11 @@ fn an_answer_before_the_end_of_the_request() {
     rig.send(1, OK);
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         done 0 POST /v1/completions openai.completions status 413 Client4xx in 3..- (163 B) out 4..4 (45 B) request_id r1
         read 1 service 0 at 6 by 11
         done 1 GET /health http status 200 Ok in 6..6 (33 B) out 7..7 (40 B) probe yes
-    "#]],
+    "]],
     );
 }
 
@@ -289,10 +289,10 @@ fn an_idle_close_is_nothing() {
     rig.state(2, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID);
     check(
         &rig,
-        &expect![[r#"
+        &expect![[r"
         ignored request_head_incomplete 1
         ignored response_without_request 1
-    "#]],
+    "]],
     );
 }
 

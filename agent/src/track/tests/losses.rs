@@ -68,13 +68,13 @@ fn a_lost_record_inside_a_body_of_known_length() {
     rig.lose(1, DIR_SEND, 1);
     rig.recv(1, "GET /x HTTP/1.1\r\n\r\n");
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 4 by 11
         read 1 service 0 at 6 by 11
         done 0 POST /v1/chat/completions openai.chat status 200 Ok in 3..4 (438 B) out 5..- (40 B) model m request_id r1 flags [Gap]
         done 1 GET /x http status 200 Ok in 6..6 (19 B) out 7..7 (40 B)
         ignored socket_bytes_missing 2
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -90,7 +90,7 @@ fn a_lost_record_inside_a_chunked_stream() {
     rig.send(1, END);
     rig.recv(1, "GET /x HTTP/1.1\r\n\r\n");
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 3 by 11
         content 0 at 5 by 11
         content 0 at 6 by 11
@@ -98,7 +98,7 @@ fn a_lost_record_inside_a_chunked_stream() {
         read 1 service 0 at 9 by 11
         done 1 GET /x http status 200 Ok in 9..9 (19 B) out 10..10 (40 B)
         ignored socket_bytes_missing 1
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -113,13 +113,13 @@ fn a_stream_whose_framing_is_not_found_again_ends_at_the_next_message() {
     rig.send(1, format!("in the middle of {SECRET}"));
     rig.recv(1, "GET /x HTTP/1.1\r\n\r\n");
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 3 by 11
         done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..6 (199 B) model m streaming true request_id r1 flags [Gap]
         read 1 service 0 at 7 by 11
         done 1 GET /x http status 200 Ok in 7..7 (19 B) out 8..8 (40 B)
         ignored socket_bytes_missing 1
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     assert_no_secret(&rig);
     rig.assert_replays();
 }
@@ -152,7 +152,7 @@ fn a_lost_request_and_a_lost_response() {
     rig.send(1, OK);
     rig.recv(1, get);
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         done 0 - - - status 200 Ok in -..- (0 B) out 3..3 (40 B) flags [Gap]
         read 1 service 0 at 4 by 11
         read 2 service 0 at 5 by 11
@@ -161,7 +161,7 @@ fn a_lost_request_and_a_lost_response() {
         read 3 service 0 at 7 by 11
         done 3 GET /x http status 200 Ok in 7..7 (19 B) out 8..8 (40 B)
         ignored socket_bytes_missing 2
-    "#]]
+    "]]
     .assert_eq(&rig.print());
     rig.assert_replays();
 }
@@ -177,12 +177,12 @@ fn a_head_longer_than_what_is_captured() {
     rig.send(1, OK);
     rig.recv(1, "GET /x HTTP/1.1\r\n\r\n");
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 3 by 11
         done 0 POST /v1/completions openai.completions status 200 Ok in 3..3 (2544 B) out 4..4 (40 B) flags [Gap]
         read 1 service 0 at 5 by 11
         done 1 GET /x http status 200 Ok in 5..5 (19 B) out 6..6 (40 B)
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     assert_no_secret(&rig);
     rig.assert_replays();
 }

@@ -48,13 +48,13 @@ fn a_response_of_unknown_framing_that_runs_at_attach_ends_with_the_next_request(
     rig.send(1, OK);
     rig.recv(1, GET);
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         read 1 service 0 at 5 by 11
         done 0 - - - status - Unknown in -..- (0 B) out -..4 (27 B) flags [MidStream]
         done 1 GET /x http status 200 Ok in 5..5 (19 B) out 6..6 (40 B) flags [MidStream]
         read 2 service 0 at 7 by 11
         done 2 GET /x http status 200 Ok in 7..7 (19 B) out 8..8 (40 B)
-    "#]]
+    "]]
     .assert_eq(&rig.print());
     rig.assert_replays();
 }
@@ -65,9 +65,9 @@ fn a_request_read_before_attach() {
     rig.open(1, ROLE_ACCEPTED, FLAG_MID_STREAM);
     rig.send(1, HEAD);
     rig.send(1, chunk(&token("a")) + &chunk(&finish()) + END);
-    expect![[r#"
+    expect![[r"
         done 0 - - - status 200 Ok in -..- (0 B) out 3..4 (250 B) model m streaming true first_token 4 content 1 finish length flags [MidStream]
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -86,14 +86,14 @@ fn a_role_is_proven_by_bytes() {
     rig.send(3, GET);
     rig.recv(3, OK);
     rig.recv(4, OK);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 4 by 11
         done 0 GET /x http status 200 Ok in 4..4 (19 B) out 5..5 (40 B) flags [MidStream, RoleGuessed]
         read 1 service 0 at 6 by 11
         done 1 GET /x http status 200 Ok in 6..6 (19 B) out 7..7 (40 B) flags [MidStream, RoleGuessed]
         ignored client_side 3
         ignored role_unknown 1
-    "#]]
+    "]]
     .assert_eq(&rig.print());
     rig.assert_replays();
 }
@@ -111,11 +111,11 @@ fn connections_that_do_not_count_are_masked_and_counted() {
     for record in &rig.records[rig.records.len() - 1..] {
         assert!(record.ends_with(&[b'x'; 9]));
     }
-    expect![[r#"
+    expect![[r"
         ignored bad_request 2
         ignored client_side 1
         ignored not_http1 3
-    "#]]
+    "]]
     .assert_eq(&rig.print());
     rig.assert_replays();
 }
@@ -140,13 +140,13 @@ fn the_death_of_a_process_ends_what_it_served() {
     rig.recv(2, GET);
     rig.exit(PID);
     rig.state(1, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 4 by 11
         read 1 service 0 at 5 by 11
         done 0 GET /x http status - Truncated in 4..4 (19 B) out -..- (0 B) close 6
         done 1 GET /x http status - Truncated in 5..5 (19 B) out -..- (0 B) close 6
         ProcessExit { service: ServiceId(0), pid: 10, time_ns: 6000 }
-    "#]]
+    "]]
     .assert_eq(&rig.print());
 }
 

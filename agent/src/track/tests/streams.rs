@@ -51,13 +51,13 @@ fn the_first_token_is_the_first_content() {
     rig.send(1, chunk(USAGE));
     rig.send(1, chunk(DONE));
     rig.send(1, END);
-    expect![[r#"
+    expect![[r"
         read 0 service 0 at 3 by 11
         content 0 at 7 by 11
         content 0 at 8 by 11
         content 0 at 8 by 11
         done 0 POST /v1/chat/completions openai.chat status 200 Ok in 3..3 (158 B) out 4..12 (578 B) model m streaming true first_token 7 content 3 finish length tokens Some(9)/Some(3) request_id r1
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     rig.assert_replays();
 }
 
@@ -112,7 +112,9 @@ fn how_streams_end() {
         let mut rig = Rig::new();
         request(&mut rig);
         rig.send(1, HEAD);
-        events.iter().for_each(|event| rig.send(1, chunk(event)));
+        for event in &events {
+            rig.send(1, chunk(event));
+        }
         ending(&mut rig);
         assert_eq!(rig.outcomes(), [expected], "{name}");
         rig.assert_replays();

@@ -1,0 +1,208 @@
+//! The answering side of [`Exchanges`].
+
+use super::{Context, Exchanges};
+use crate::{
+    decode::Stamp,
+    request::record::Flag,
+    track::{
+        ContentEvent, Tracked,
+        body::Body,
+        http1::{Framing, head},
+        mask::mask_all,
+        open::{Ending, Open},
+    },
+};
+
+/// A client that has the whole answer may close before the write that carried its end has returned: so much later
+/// (a busy processor's scheduling slice) the answer still counts as complete.
+const CLOSE_RACE_NS: u64 = 20_000_000;
+
+impl Exchanges {
+    /// A write ended: keeps account of the time the socket was full.
+    pub(in crate::track) fn wrote(&mut self, time_ns: u64, full: bool) {
+        if let Some(since) = self.blocked_since_ns.take()
+            && let Some(front) = self.open.front_mut()
+        {
+            front.exchange.blocked_ns += time_ns.saturating_sub(since);
+        }
+        self.blocked_since_ns = full.then_some(time_ns);
+    }
+
+    /// A write was refused by a full socket.
+    pub(in crate::track) fn refused(&mut self, time_ns: u64) {
+        self.blocked_since_ns.get_or_insert(time_ns);
+    }
+
+    /// A response head begins.
+    pub(in crate::track) fn response_begin(&mut self, at: Stamp) {
+        self.head_begun_ns = Some(at.time_ns);
+    }
+
+    /// So many bytes of the response were written.
+    pub(in crate::track) fn response_bytes(&mut self, len: u64, at: Stamp) {
+        if len == 0 {
+            return;
+        }
+        if !self.answering {
+            self.head_bytes += len;
+        } else if let Some(front) = self.open.front_mut() {
+            front.exchange.bytes_out += len;
+            front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// An interim response is over.
+    pub(in crate::track) fn interim(&mut self) {
+        self.head_begun_ns = None;
+    }
+
+    /// The final response's head is complete; how its body is framed.
+    pub(in crate::track) fn response_head(
+        &mut self,
+        response: &head::Response,
+        at: Stamp,
+        request_lost: bool,
+        cx: &mut Context<'_>,
+    ) -> Framing {
+        self.response_body = Body::new(response.headers.content);
+        let framing = response.headers.framing.unwrap_or(Framing::UntilClose);
+        let bodyless = matches!(response.status, 101 | 204 | 304);
+        if self.open.is_empty() && response.status == 408 && !self.requests_lost {
+            // A server's good-bye to an idle connection answers nothing.
+            cx.health.ignore("response_without_request");
+            self.head_bytes = 0;
+            return framing;
+        }
+        let begun_ns = self.head_begun_ns.take();
+        let front = self.answer(at, request_lost, cx);
+        front.response_head(response, begun_ns);
+        let method = front.exchange.method.as_deref();
+        let bodyless =
+            bodyless || method == Some("HEAD") || (method == Some("CONNECT") && response.status < 300);
+        if bodyless { Framing::Length(0) } else { framing }
+    }
+
+    /// The response whose body goes on, though its head was not seen.
+    pub(in crate::track) fn response_found(
+        &mut self,
+        body: &[u8],
+        at: Stamp,
+        request_lost: bool,
+        cx: &mut Context<'_>,
+    ) {
+        if self.answering {
+            self.response_body.resume(body);
+            return;
+        }
+        self.response_body = Body::guess(body);
+        let events = matches!(self.response_body, Body::Events(_));
+        let whole = self.origin.whole;
+        let front = self.answer(at, request_lost, cx);
+        if whole {
+            front.flag(Flag::Gap);
+        }
+        if events {
+            front.exchange.streaming = Some(true);
+        }
+    }
+
+    /// The first exchange gets its answer; one without a request if there is none.
+    fn answer(&mut self, at: Stamp, request_lost: bool, cx: &mut Context<'_>) -> &mut Open {
+        if self.open.is_empty() {
+            let before_attach = self.first && !self.origin.whole;
+            let open = self.begin(at, cx);
+            if !before_attach {
+                open.flag(Flag::Gap);
+            }
+        }
+        let read_unseen = self.reading && self.open.len() == 1 && request_lost;
+        if read_unseen && let Some(last_read) = self.last_read {
+            self.request_end(last_read, cx);
+        }
+        self.answering = true;
+        let bytes = std::mem::take(&mut self.head_bytes);
+        let front = &mut self.open[0];
+        front.exchange.bytes_out += bytes;
+        front.exchange.last_byte_out_ns = Some(at.time_ns);
+        front
+    }
+
+    /// Bytes of the response's body, which are masked.
+    pub(in crate::track) fn response_body(&mut self, bytes: &mut [u8], at: Stamp, cx: &mut Context<'_>) {
+        if !self.answering {
+            mask_all(bytes);
+            return;
+        }
+        let events = self.response_body.feed(bytes);
+        let Some(front) = self.open.front_mut() else { return };
+        for _ in 0..events {
+            let event = ContentEvent { time_ns: at.time_ns, tid: at.tid };
+            front.content(event);
+            if front.announced {
+                cx.out.push(Tracked::Content { exchange: front.id, event });
+            }
+        }
+    }
+
+    /// So many bytes of the response are missing; they were written `at`, if that is known.
+    pub(in crate::track) fn response_gap(&mut self, len: u64, at: Option<Stamp>) {
+        let events = self.answering && self.response_body.gap();
+        let Some(front) = self.open.front_mut() else { return };
+        if events {
+            front.flag(Flag::Gap);
+        }
+        front.exchange.bytes_out += len;
+        if let Some(at) = at {
+            front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// Bytes of responses were lost, and framing with them.
+    pub(in crate::track) fn responses_lost(&mut self) {
+        self.head_begun_ns = None;
+        self.head_bytes = 0;
+        if self.answering {
+            self.response_body.gap();
+        }
+        if let Some(front) = self.open.front_mut() {
+            front.flag(Flag::Gap);
+        }
+    }
+
+    /// A response's bytes of which it is not known what they are.
+    pub(in crate::track) fn response_unknown(&mut self, len: u64, at: Stamp, cx: &mut Context<'_>) {
+        if self.open.is_empty() && self.first && !self.origin.whole {
+            self.response_body = Body::Opaque;
+            self.answer(at, false, cx);
+        }
+        if let Some(front) = self.open.front_mut() {
+            front.exchange.bytes_out += len;
+            front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// The response's last byte was written.
+    pub(in crate::track) fn response_end(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if !self.answering {
+            return;
+        }
+        let in_time = |closed: u64| at.time_ns.saturating_sub(closed) <= CLOSE_RACE_NS;
+        let complete = self.peer_closed_ns.is_none_or(in_time);
+        if complete && let Some(front) = self.open.front_mut() {
+            front.exchange.close_ns = None;
+        }
+        let ending = if complete { Ending::Complete } else { Ending::ClientGone };
+        self.finish_first(ending, cx);
+    }
+
+    /// A response begins after a loss. On connections without pipelining it answers the latest request: what is
+    /// before that was answered unseen.
+    pub(in crate::track) fn skip_answered(&mut self, cx: &mut Context<'_>) {
+        if self.answering {
+            self.finish_first(Ending::OutOfSight, cx);
+        }
+        while self.open.len() > 1 {
+            self.finish_first(Ending::OutOfSight, cx);
+        }
+    }
+}
