@@ -232,7 +232,7 @@ fn bounds_where_nothing_better_is_known() {
 /// is: engines that go on for clients that have gone, prompts in chunks, tokens without text, answers at once.
 #[test]
 fn exact_is_never_wrong() {
-    let everything = Plan { requests: 150, abort: 30, streaming: 50, chunks: 3, silent_end: true, ..PLAN };
+    let everything = Plan { requests: 200, abort: 30, streaming: 50, chunks: 3, silent_end: true, ..PLAN };
     let plans = [
         ("bursts", Plan { burst: 2, ..everything }),
         ("pauses", Plan { think_us: 100_000, ..everything }),
