@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
+use crate::tidy::source::Rust;
 use crate::{out, workspace};
 
 /// Something that breaks a rule, or soon will.
@@ -53,19 +54,20 @@ pub(crate) fn command() -> Result<()> {
     let files = source::text_files(&root)?;
     let mut findings = text::check(&root, &files);
     findings.extend(manifest::check(&root, &files)?);
-    let mut parsed = 0;
+    let mut parsed = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
-        match source::Rust::parse(file) {
-            Ok(rust) => {
-                parsed += 1;
-                findings.extend(size::check(&rust));
-                findings.extend(layers::check(&rust));
-                findings.extend(messages::check(&rust));
-            }
+        match Rust::parse(file) {
+            Ok(rust) => parsed.push(rust),
             Err(error) => findings.push(Finding::error(&file.path, 1, format!("does not parse: {error}"))),
         }
     }
-    report(&findings, parsed)
+    source::mark_tests(&mut parsed);
+    for rust in &parsed {
+        findings.extend(size::check(rust));
+        findings.extend(layers::check(rust));
+        findings.extend(messages::check(rust));
+    }
+    report(&findings, parsed.len())
 }
 
 fn report(findings: &[Finding], parsed: usize) -> Result<()> {

@@ -39,7 +39,8 @@ pub struct Joined {
     pub unmatched: usize,
 }
 
-/// Joins them.
+/// Joins them. A request without an id cannot be told from others: it is left out here and counts as `unmatched`
+/// there.
 pub fn join(truths: &[Truth], records: &[Record]) -> Joined {
     let mut by_id: HashMap<&str, Vec<&Record>> = HashMap::new();
     for record in records {
@@ -47,12 +48,13 @@ pub fn join(truths: &[Truth], records: &[Record]) -> Joined {
     }
     let mut joined = Joined::default();
     for truth in truths {
-        match by_id.remove(truth.request_id.as_str()).as_deref() {
-            None | Some([]) => joined.missed.push(truth.request_id.clone()),
+        let Some(id) = truth.request_id.as_deref() else { continue };
+        match by_id.remove(id).as_deref() {
+            None | Some([]) => joined.missed.push(id.to_owned()),
             Some([record, more @ ..]) => {
                 joined.pairs.push(Pair { truth: truth.clone(), record: (*record).clone() });
                 if !more.is_empty() {
-                    joined.duplicated.push(truth.request_id.clone());
+                    joined.duplicated.push(id.to_owned());
                 }
             }
         }
@@ -283,7 +285,7 @@ mod tests {
 
     fn truth(id: &str) -> Truth {
         Truth {
-            request_id: id.into(),
+            request_id: Some(id.into()),
             streaming: true,
             outcome: "ok".into(),
             t_first_read_ns: Some([0, 1_000]),

@@ -173,7 +173,12 @@ impl Agent {
 
     /// Body of a GET; a status other than 2xx is an error with the body in it.
     pub fn get(&self, path: &str) -> Result<String> {
-        get(self.address, path)
+        get(self.address, path, "*/*")
+    }
+
+    /// `/metrics` in Prometheus' text format.
+    pub fn metrics_text(&self) -> Result<String> {
+        get(self.address, "/metrics", "text/plain")
     }
 
     /// Where its HTTP server listens.
@@ -217,13 +222,14 @@ fn driver_users(pid: u32) -> Vec<u32> {
     .collect()
 }
 
-fn get(address: SocketAddr, path: &str) -> Result<String> {
+fn get(address: SocketAddr, path: &str, accept: &str) -> Result<String> {
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
         .http_status_as_error(false)
         .build();
     let mut response = ureq::Agent::new_with_config(config)
         .get(format!("http://{address}{path}"))
+        .header("Accept", accept)
         .call()
         .with_context(|| format!("no answer from {path}"))?;
     let body = response.body_mut().read_to_string()?;

@@ -35,7 +35,7 @@ pub(crate) fn queries(dir: &Path) -> Result<()> {
         ensure!(seconds > 0.0 && seconds < 30.0, "{query} gives {seconds} s");
     }
     load.finish(LIMIT)?;
-    lint(&stage.agent.get("/metrics")?)?;
+    lint(&stage.agent.metrics_text()?)?;
     prometheus.stop(LIMIT)?;
     stage.server.stop()?;
     stage.agent.stop()

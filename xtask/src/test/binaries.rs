@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::command::{cargo, show};
-use crate::out;
 use crate::test::tally::{Kind, Tally};
+use crate::{out, workspace};
 
 /// Which packages' tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,20 @@ pub(crate) fn run_doc_tests(tally: &mut Tally) -> Result<()> {
     run_one(&mut command, Kind::Doc, tally)
 }
 
+/// Some tests run programs that `setup` installs, and skip themselves without.
+fn with_tools(command: &mut Command) -> &mut Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::iter::once(workspace::tools().join("bin")).chain(std::env::split_paths(&path));
+    match std::env::join_paths(dirs) {
+        Ok(path) => command.env("PATH", path),
+        // Only a folder with a colon in its name could do that; then tests see the PATH they would see without us.
+        Err(_) => command,
+    }
+}
+
 fn run_one(command: &mut Command, kind: Kind, tally: &mut Tally) -> Result<()> {
     let failed_before = tally.failed_of(kind);
-    let mut child = command
+    let mut child = with_tools(command)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

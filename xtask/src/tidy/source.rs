@@ -53,19 +53,28 @@ pub(crate) struct Rust<'a> {
     pub(crate) path: &'a Path,
     pub(crate) text: &'a str,
     pub(crate) tree: syn::File,
+    /// Whether the whole file is tests.
+    pub(crate) is_test: bool,
 }
 
 impl<'a> Rust<'a> {
     pub(crate) fn parse(file: &'a File) -> syn::Result<Self> {
-        Ok(Self { path: &file.path, text: &file.text, tree: syn::parse_file(&file.text)? })
+        let tree = syn::parse_file(&file.text)?;
+        Ok(Self { path: &file.path, text: &file.text, tree, is_test: is_test_crate(&file.path) })
     }
 
-    /// Whether the whole file is tests.
-    pub(crate) fn is_test_file(&self) -> bool {
-        let parts: Vec<_> = self.path.components().map(std::path::Component::as_os_str).collect();
-        // `<crate>/tests/x.rs`, and files that a `#[cfg(test)] mod tests;` names.
-        parts.iter().skip(1).any(|part| *part == "tests") && parts.iter().skip(1).all(|part| *part != "src")
-            || self.path.file_name() == Some(OsStr::new("tests.rs"))
+    /// Folders and files of the `#[cfg(test)] mod x;` in it.
+    pub(crate) fn test_modules(&self) -> Vec<PathBuf> {
+        let stem = self.path.with_extension("");
+        let is_root = ["main", "lib"].iter().any(|root| stem.ends_with(root));
+        let folder = if is_root { self.path.parent().unwrap_or(self.path).to_path_buf() } else { stem };
+        let modules = self.tree.items.iter().filter_map(|item| match item {
+            syn::Item::Mod(module) if module.content.is_none() && module.attrs.iter().any(is_cfg_test) => {
+                Some(folder.join(module.ident.to_string()))
+            }
+            _ => None,
+        });
+        modules.collect()
     }
 
     /// Lines of `#[cfg(test)]` modules.
@@ -85,6 +94,21 @@ impl<'a> Rust<'a> {
     }
 }
 
+/// Marks the files of `#[cfg(test)]` modules, which only their parents know.
+pub(crate) fn mark_tests(files: &mut [Rust]) {
+    let modules: Vec<PathBuf> = files.iter().flat_map(Rust::test_modules).collect();
+    for file in files {
+        let path = file.path.with_extension("");
+        file.is_test |= modules.iter().any(|module| path.starts_with(module));
+    }
+}
+
+/// `<crate>/tests/x.rs`; the crates below `tests/` have a `src`.
+fn is_test_crate(path: &Path) -> bool {
+    let parts: Vec<_> = path.components().map(std::path::Component::as_os_str).skip(1).collect();
+    parts.iter().any(|part| *part == "tests") && parts.iter().all(|part| *part != "src")
+}
+
 /// First to last line of a piece of syntax.
 pub(crate) fn lines(piece: &impl Spanned) -> RangeInclusive<usize> {
     let span = piece.span();
@@ -99,4 +123,27 @@ pub(crate) fn is_cfg_test(attribute: &syn::Attribute) -> bool {
             proc_macro2::TokenTree::Ident(word) => word == "test",
             _ => false,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_modules_in_files_of_their_own_are_known() {
+        let text = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+        let files = [
+            text("agent/src/stage.rs", "#[cfg(test)] mod simulator; mod partition;"),
+            text("agent/src/stage/simulator.rs", ""),
+            text("agent/src/stage/simulator/load.rs", ""),
+            text("agent/src/stage/partition.rs", ""),
+            text("agent/tests/cli.rs", ""),
+            text("tests/system/src/rig.rs", ""),
+            text("tests/system/tests/main.rs", ""),
+        ];
+        let mut parsed: Vec<Rust> = files.iter().map(|file| Rust::parse(file).unwrap()).collect();
+        mark_tests(&mut parsed);
+        let marks: Vec<bool> = parsed.iter().map(|file| file.is_test).collect();
+        assert_eq!(marks, [false, true, true, false, true, false, true]);
+    }
 }
