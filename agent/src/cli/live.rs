@@ -18,7 +18,7 @@ use zerocopy::FromBytes as _;
 
 use super::recorder::Recorder;
 use crate::{
-    decode::Observation,
+    decode::{Observation, meaningful},
     export::{Export, process, snapshot::Snapshot},
     pipeline::{Output, Pipeline},
     probe,
@@ -220,7 +220,7 @@ impl Core {
         self.buffer.clear();
         self.buffer.extend_from_slice(record);
         self.pipeline.process(&mut self.buffer, &mut self.outputs);
-        self.recorder.write(&self.buffer);
+        self.recorder.write(&self.buffer[..meaningful(&self.buffer)]);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
         }
