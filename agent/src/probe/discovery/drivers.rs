@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,10 @@ use crate::source::procfs::ProcFs;
 const KEEP_UNUSED: Duration = Duration::from_secs(30);
 /// A file that could not be opened is tried again after this time.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Most files that are attached to. Each takes some fifty probes, each probe a file descriptor and a while to remove,
+/// and a process can map as many copies as it likes.
+const MAX_ATTACHED: usize = 16;
 
 #[derive(Debug)]
 enum Found {
@@ -48,6 +52,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     files: BTreeMap<FileId, Entry>,
+    /// Drivers that are one too many.
+    left_out: BTreeSet<FileId>,
 }
 
 impl Drivers {
@@ -78,13 +84,18 @@ impl Drivers {
         attacher: &mut Attacher,
         now: Instant,
     ) {
+        self.left_out.clear();
         for (id, users) in scanner.driver_files() {
             if !users.iter().any(|(pid, _)| watched.contains(pid)) {
                 continue;
             }
             if let Some(Entry { found: Found::Driver(driver), watched, .. }) = self.files.get_mut(&id) {
                 *watched = now;
-                attacher.attach(driver);
+                if attacher.has(id) || attacher.libraries() < MAX_ATTACHED {
+                    attacher.attach(driver);
+                } else {
+                    self.left_out.insert(id);
+                }
             }
         }
         self.files.retain(|id, entry| {
@@ -97,17 +108,26 @@ impl Drivers {
 
     /// Verdicts on files that could not be used.
     pub(super) fn failures(&self) -> impl Iterator<Item = ProbeVerdict> + '_ {
-        self.files.values().filter_map(|entry| {
-            let Found::Failed { path, reason } = &entry.found else { return None };
-            Some(ProbeVerdict {
-                program: "cuda".to_owned(),
-                target: path.to_string_lossy().into_owned(),
-                state: State::Broken,
-                reason: Some(format!("{reason}; without it this process's GPU work is not seen")),
-                cost_class: None,
-                attached: 0,
-            })
+        self.files.iter().filter_map(|(id, entry)| match &entry.found {
+            Found::Failed { path, reason } => Some(unused(path, State::Broken, reason)),
+            Found::Driver(driver) if self.left_out.contains(id) => {
+                let reason =
+                    format!("{MAX_ATTACHED} other driver files are attached to, and that is the limit");
+                Some(unused(&driver.path, State::Skipped, &reason))
+            }
+            _ => None,
         })
+    }
+}
+
+fn unused(path: &Path, state: State, reason: &str) -> ProbeVerdict {
+    ProbeVerdict {
+        program: "cuda".to_owned(),
+        target: path.to_string_lossy().into_owned(),
+        state,
+        reason: Some(format!("{reason}; without it this process's GPU work is not seen")),
+        cost_class: None,
+        attached: 0,
     }
 }
 
