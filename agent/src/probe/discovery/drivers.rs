@@ -84,17 +84,16 @@ impl Drivers {
         attacher: &mut Attacher,
         now: Instant,
     ) {
-        self.left_out.clear();
-        for (id, users) in scanner.driver_files() {
-            if !users.iter().any(|(pid, _)| watched.contains(pid)) {
-                continue;
-            }
+        let mapped = scanner.driver_files();
+        let used = |id: &FileId| mapped[id].iter().any(|(pid, _)| watched.contains(pid));
+        let mut wanted: Vec<FileId> = mapped.keys().copied().filter(used).collect();
+        wanted.retain(|id| self.is_driver(*id));
+        self.left_out = too_many(&wanted, |id| attacher.has(id), attacher.libraries());
+        for id in wanted {
             if let Some(Entry { found: Found::Driver(driver), watched, .. }) = self.files.get_mut(&id) {
                 *watched = now;
-                if attacher.has(id) || attacher.libraries() < MAX_ATTACHED {
+                if !self.left_out.contains(&id) {
                     attacher.attach(driver);
-                } else {
-                    self.left_out.insert(id);
                 }
             }
         }
@@ -120,6 +119,16 @@ impl Drivers {
     }
 }
 
+/// Which of these would be more than can be attached to, where some are attached to already.
+fn too_many(wanted: &[FileId], attached: impl Fn(FileId) -> bool, mut count: usize) -> BTreeSet<FileId> {
+    let mut is_one_too_many = |id: &FileId| {
+        let is_new = !attached(*id);
+        count += usize::from(is_new);
+        is_new && count > MAX_ATTACHED
+    };
+    wanted.iter().copied().filter(|id| is_one_too_many(id)).collect()
+}
+
 fn unused(path: &Path, state: State, reason: &str) -> ProbeVerdict {
     ProbeVerdict {
         program: "cuda".to_owned(),
@@ -142,4 +151,22 @@ fn open(procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
         }
     }
     failure.unwrap_or(Found::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_attached_to_stays_and_new_files_have_what_room_is_left() {
+        let id = |inode| FileId { device: 1, inode };
+        let all: Vec<FileId> = (0..20).map(id).collect();
+        let last_two = |id: FileId| id.inode >= 18;
+        assert_eq!(too_many(&all, |_| false, 0), all[MAX_ATTACHED..].iter().copied().collect());
+        // Room for as many as there is with the two, however they are ordered.
+        assert_eq!(too_many(&all, last_two, 2), all[MAX_ATTACHED - 2..18].iter().copied().collect());
+        // Others, which nobody maps just now, count until they are let go.
+        assert_eq!(too_many(&all[..1], |_| false, MAX_ATTACHED), [id(0)].into());
+        assert!(too_many(&all[..MAX_ATTACHED], |_| false, 0).is_empty());
+    }
 }
