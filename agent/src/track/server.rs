@@ -100,6 +100,9 @@ impl Server {
             mask_all(head);
             mask_all(tail);
             cx.health.ignore("socket_data_late");
+            if side == Side::Response {
+                self.exchanges.late_call(len);
+            }
             return;
         };
         *expected = Some(data.offset.saturating_add(len));
@@ -318,6 +321,7 @@ impl Server {
         }
         self.exchanges.responses_lost();
         if unseen {
+            self.exchanges.lost_calls(len);
             self.exchanges.response_gap(len, None);
         } else {
             self.unknown(Side::Response, len, at, cx);
