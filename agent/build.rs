@@ -8,16 +8,27 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 const OBJECT_PATH: &str = "STAGELENS_BPF_OBJECT";
 const MODE: &str = "STAGELENS_BPF";
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> io::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    watch_inputs(&mut out)?;
+    let Err(error) = provide(&mut out) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    for line in error.to_string().lines() {
+        writeln!(out, "cargo::error={line}")?;
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+fn provide(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    watch_inputs(out)?;
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: run this through cargo")?);
     let object = out_dir.join("stagelens-ebpf");
-    match source(&mut out, &out_dir)? {
+    match source(out, &out_dir)? {
         Source::Object(path) => {
             fs::copy(&path, &object).map_err(|error| format!("cannot copy {}: {error}", path.display()))?;
         }
@@ -61,7 +72,14 @@ fn watch_inputs(out: &mut impl Write) -> io::Result<()> {
     for name in [OBJECT_PATH, MODE, "PATH"] {
         writeln!(out, "cargo::rerun-if-env-changed={name}")?;
     }
-    for path in ["ebpf/src", "ebpf/Cargo.toml", "ebpf/wire/src", "ebpf/wire/Cargo.toml", "ebpf/build/src"] {
+    for path in [
+        "ebpf/src",
+        "ebpf/build.rs",
+        "ebpf/Cargo.toml",
+        "ebpf/wire/src",
+        "ebpf/wire/Cargo.toml",
+        "ebpf/build/src",
+    ] {
         watch(out, &ebpf_build::workspace_root().join(path))?;
     }
     Ok(())

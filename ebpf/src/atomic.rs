@@ -34,7 +34,7 @@ impl Word {
     pub(crate) fn add(&self, value: u64) {
         // SAFETY: as above.
         unsafe {
-            asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) self.0.get(), in(reg) value, options(nostack))
+            asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) self.0.get(), in(reg) value, options(nostack));
         }
     }
 

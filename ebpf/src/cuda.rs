@@ -108,8 +108,8 @@ pub(crate) fn forget_process(tgid: u32) {
 
 /// Drops the calls that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
-    let _ = SYNC_CALLS.remove(&task.0);
-    let _ = MEMORY_CALLS.remove(&task.0);
+    let _ = SYNC_CALLS.remove(task.0);
+    let _ = MEMORY_CALLS.remove(task.0);
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

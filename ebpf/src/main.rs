@@ -6,6 +6,16 @@
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
+#![expect(
+    clippy::inline_always,
+    reason = "what is a subprogram and what is not decides the stack of each and what the verifier can prove"
+)]
+#![expect(clippy::needless_pass_by_value, reason = "the attribute macros hand the context over by value")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of the kernel's interface; a checked conversion is a branch more for the verifier"
+)]
 
 mod atomic;
 mod cuda;

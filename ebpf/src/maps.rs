@@ -96,5 +96,5 @@ pub(crate) use offset;
 #[inline(always)]
 pub(crate) fn read_offset(at: usize) -> usize {
     // SAFETY: a field of a static. Volatile, because the value is patched in after compilation.
-    unsafe { ptr::read_volatile((&raw const OFFSETS).cast::<u8>().add(at).cast::<u32>()) as usize }
+    unsafe { ptr::read_volatile((&raw const OFFSETS).cast::<u32>().add(at / size_of::<u32>())) as usize }
 }

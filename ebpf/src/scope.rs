@@ -44,6 +44,6 @@ impl Task {
 #[inline(always)]
 pub(crate) fn scope_of(tgid: u32) -> u32 {
     // SAFETY: a single aligned word; a torn or stale value is not possible.
-    let bits = unsafe { SCOPE.get(&tgid) }.copied().unwrap_or(0);
+    let bits = unsafe { SCOPE.get(tgid) }.copied().unwrap_or(0);
     if tgid == own_tgid() { 0 } else { bits }
 }

@@ -53,8 +53,8 @@ pub struct ServiceStatus {
 pub struct ScanStatus {
     /// Full looks so far.
     pub passes: u64,
-    /// How long the last one took, microseconds.
-    pub last_pass_us: u64,
+    /// Processor time that the last one took, microseconds (attaching not counted).
+    pub last_pass_cpu_us: u64,
     /// Processes seen by it.
     pub processes: usize,
     /// Hints that came too fast.

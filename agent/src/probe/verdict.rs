@@ -37,9 +37,7 @@ pub struct Intent {
     pub program: &'static str,
     /// Tracepoint, or library.
     pub target: String,
-    /// Number of places it should be attached at.
-    pub places: usize,
-    /// What is not known without it, as the end of "without it …".
+    /// What is lost when it is attached nowhere.
     pub loses: &'static str,
 }
 
@@ -82,13 +80,13 @@ pub struct ProbeVerdict {
 /// Judges one program on one target.
 pub fn judge(intent: &Intent, outcome: &Outcome) -> ProbeVerdict {
     let (state, reason) = state_and_reason(outcome);
-    let whole = outcome.attached >= intent.places && state == State::Attached;
+    // What is attached in part still does its work for the rest.
+    let loses = if outcome.attached > 0 { "calls to these are not seen" } else { intent.loses };
     ProbeVerdict {
         program: intent.program.to_owned(),
         target: intent.target.clone(),
         state,
-        reason: reason
-            .map(|reason| if whole { reason } else { format!("{reason}; without it {}", intent.loses) }),
+        reason: reason.map(|reason| format!("{reason}; {loses}")),
         cost_class: outcome.cost,
         attached: outcome.attached,
     }
@@ -133,7 +131,6 @@ mod tests {
         Intent {
             program: "cuda_launch",
             target: "libcuda.so.1".to_owned(),
-            places: 2,
             loses: "launches are not counted",
         }
     }
@@ -146,17 +143,17 @@ mod tests {
             (
                 Outcome { attached: 1, absent: vec!["cuLaunchKernelEx"], ..fine.clone() },
                 State::Attached,
-                Some("not there: cuLaunchKernelEx; without it launches are not counted"),
+                Some("not there: cuLaunchKernelEx; calls to these are not seen"),
             ),
             (
                 Outcome { absent: vec!["a", "b"], ..Outcome::default() },
                 State::Unsupported,
-                Some("not there: a, b; without it launches are not counted"),
+                Some("not there: a, b; launches are not counted"),
             ),
             (
                 Outcome { hazards: vec![("a", "it could crash".to_owned())], ..Outcome::default() },
                 State::Skipped,
-                Some("a: it could crash; without it launches are not counted"),
+                Some("a: it could crash; launches are not counted"),
             ),
             (
                 Outcome {
@@ -165,12 +162,12 @@ mod tests {
                     ..Outcome::default()
                 },
                 State::Broken,
-                Some("a and 1 more: EINVAL; without it launches are not counted"),
+                Some("a and 1 more: EINVAL; calls to these are not seen"),
             ),
             (
                 Outcome { refused: Some("invalid access".to_owned()), ..Outcome::default() },
                 State::Broken,
-                Some("the kernel refused the program: invalid access; without it launches are not counted"),
+                Some("the kernel refused the program: invalid access; launches are not counted"),
             ),
         ];
         for (outcome, state, reason) in cases {

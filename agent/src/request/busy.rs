@@ -55,10 +55,11 @@ impl Busy {
     /// Measure of the set before `t`, relative to the beginning of what is kept.
     fn until(&self, t: u64) -> u64 {
         let next = self.spans.partition_point(|s| s.begin < t);
-        next.checked_sub(1).map_or(0, |i| {
-            let span = self.spans[i];
-            span.before + t.min(span.end) - span.begin
-        })
+        match next.checked_sub(1).map(|i| self.spans[i]) {
+            Some(span) => span.before + t.min(span.end) - span.begin,
+            // What was pruned counts as before everything.
+            None => self.spans.front().map_or(0, |s| s.before),
+        }
     }
 
     /// Forgets intervals that ended before `t`.
@@ -68,7 +69,7 @@ impl Busy {
         }
     }
 
-    /// Drops the oldest interval; true when there was one.
+    /// Drops the oldest interval; returns its end.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
         self.spans.pop_front().map(|s| s.end)
     }
@@ -133,6 +134,7 @@ mod tests {
         busy.prune(500);
         assert_eq!(busy.len(), 50);
         assert_eq!(busy.measure(600, 700), 40);
+        assert_eq!(busy.measure(495, 520), 8, "from before the first that is kept");
         assert_eq!(busy.drop_oldest(), Some(504));
     }
 

@@ -228,6 +228,26 @@ fn bounds_where_nothing_better_is_known() {
     }
 }
 
+/// Few clients, so that requests are alone by turns, and everything that can make a lone request look simpler than it
+/// is: engines that go on for clients that have gone, prompts in chunks, tokens without text, answers at once.
+#[test]
+fn exact_is_never_wrong() {
+    let everything = Plan { requests: 200, abort: 30, streaming: 50, chunks: 3, silent_end: true, ..PLAN };
+    let plans = [
+        ("bursts", Plan { burst: 2, ..everything }),
+        ("pauses", Plan { think_us: 100_000, ..everything }),
+        ("short answers", Plan { tokens: [1, 6], depth: 1, think_us: 30_000, front: SLOW, ..everything }),
+        ("quick steps", Plan { front: SPREAD, step_us: [500, 3_000], prefill_us: [100, 200], ..everything }),
+    ];
+    let mut exact = 0;
+    for (seed, clients) in (1..6).flat_map(|seed| [1, 2, 3].map(|clients| (seed, clients))) {
+        for (name, plan) in plans {
+            exact += batching(&format!("{name}, seed {seed}"), clients, Plan { seed, ..plan }).exact;
+        }
+    }
+    assert!(exact > 500, "{exact} is too few to say anything");
+}
+
 #[test]
 fn one_thread_one_at_a_time() {
     let eight = SINGLE;

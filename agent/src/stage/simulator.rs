@@ -231,13 +231,13 @@ impl Server {
 
     /// Launches steps while there is work and room.
     fn schedule(&mut self, now: u64) {
-        let mut now = now;
         while self.in_flight < self.plan.depth {
             let members = self.members();
             if members.is_empty() {
                 return;
             }
-            now += self.random.within([40, 150]) * US;
+            // One thread launches one step after the other.
+            let now = now.max(self.steps.last().map_or(0, |s| s.begin)) + self.random.within([40, 150]) * US;
             let prefills = members.iter().filter(|(r, _)| self.requests[*r].planned <= 1).count() as u64;
             let extra = (0..prefills).map(|_| self.random.within(self.plan.prefill_us)).sum::<u64>();
             let took = (self.random.within(self.plan.step_us) + extra) * US;

@@ -2,14 +2,15 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output};
 
 use thiserror::Error;
 
-use crate::TARGET;
 use crate::toolchain::{Toolchain, Way};
+use crate::{TARGET, stack};
 
 /// Why the kernel side could not be built.
 #[derive(Debug, Error)]
@@ -30,6 +31,27 @@ pub enum BuildError {
         status: ExitStatus,
         /// What it wrote.
         output: String,
+    },
+    /// The object is there and cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The object.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The object is not one.
+    #[error("the BPF object is malformed; is bpf-linker built for this compiler's LLVM?")]
+    Malformed(#[from] object::Error),
+    /// Uprobe programs may not use that much stack: a larger one is shared by preempted runs.
+    #[error(
+        "functions used by uprobe programs need more than {} bytes of stack: {offenders:?}",
+        stack::LIMIT
+    )]
+    Stack {
+        /// Names and bytes.
+        offenders: Vec<(String, u32)>,
     },
     /// Cargo succeeded without leaving the object.
     #[error("the build succeeded but left no object at {}; remove {} and build again", path.display(), dir.display())]
@@ -55,7 +77,17 @@ pub fn build(toolchain: &Toolchain, workspace_root: &Path, out_dir: &Path) -> Re
     })?;
     check(&output)?;
     let path = target_dir.join(TARGET).join("release/stagelens-ebpf");
-    if path.is_file() { Ok(path) } else { Err(BuildError::Missing { path, dir: target_dir }) }
+    if !path.is_file() {
+        return Err(BuildError::Missing { path, dir: target_dir });
+    }
+    check_stack(&path)?;
+    Ok(path)
+}
+
+fn check_stack(path: &Path) -> Result<(), BuildError> {
+    let object = fs::read(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })?;
+    let offenders = stack::offenders(&object)?;
+    if offenders.is_empty() { Ok(()) } else { Err(BuildError::Stack { offenders }) }
 }
 
 fn command(toolchain: &Toolchain, workspace_root: &Path, target_dir: &Path) -> Command {

@@ -5,6 +5,7 @@
 //! compiler that ships `core` for the BPF target (Debian's `rustc-web` with `libstd-rust-web-dev-bpf`).
 
 mod compile;
+mod stack;
 mod toolchain;
 
 use std::path::{Path, PathBuf};

@@ -51,22 +51,22 @@ fn insert_sync(thread: u64) -> Option<&'static SyncCall> {
 #[inline(always)]
 pub(crate) fn current_sync(task: Task, row: u16) -> Result<&'static SyncCall, Stop> {
     // SAFETY: as above.
-    let call = unsafe { SYNC_CALLS.get(&task.0) };
+    let call = unsafe { SYNC_CALLS.get(task.0) };
     call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Count(Counter::ReturnUnmatched))
 }
 
 /// As [`begin_sync`].
 #[inline(always)]
 pub(crate) fn begin_memory(task: Task) -> Result<&'static MemoryCall, Stop> {
-    MEMORY_CALLS.insert(&task.0, zeroed::<MemoryCall>(), 0).map_err(|_| Counter::MapFull)?;
+    MEMORY_CALLS.insert(task.0, zeroed::<MemoryCall>(), 0).map_err(|_| Counter::MapFull)?;
     // SAFETY: as above.
-    unsafe { MEMORY_CALLS.get(&task.0) }.ok_or(Stop::Count(Counter::MapFull))
+    unsafe { MEMORY_CALLS.get(task.0) }.ok_or(Stop::Count(Counter::MapFull))
 }
 
 /// As [`current_sync`].
 #[inline(always)]
 pub(crate) fn current_memory(task: Task, row: u16) -> Result<&'static MemoryCall, Stop> {
     // SAFETY: as above.
-    let call = unsafe { MEMORY_CALLS.get(&task.0) };
+    let call = unsafe { MEMORY_CALLS.get(task.0) };
     call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Count(Counter::ReturnUnmatched))
 }

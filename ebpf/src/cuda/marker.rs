@@ -81,7 +81,7 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
     }
     let call = current_sync(task, cookie(context).row())?;
     let outcome = if is_pending(task, call) { emit(task, call, context.ret()) } else { Ok(()) };
-    let _ = SYNC_CALLS.remove(&task.0);
+    let _ = SYNC_CALLS.remove(task.0);
     outcome
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
     }
     let call = current_memory(task, cookie(context).row())?;
     let outcome = emit(task, call, context.ret());
-    let _ = MEMORY_CALLS.remove(&task.0);
+    let _ = MEMORY_CALLS.remove(task.0);
     outcome
 }
 

@@ -157,16 +157,12 @@ fn total(vector: u64, count: u64) -> u32 {
 extern "C" fn add_segment(index: u64, sum: *mut Sum) -> u64 {
     // SAFETY: the sum of `total`.
     let sum = unsafe { &mut *sum };
-    match segment(sum.vector, index) {
-        Some(segment) => {
-            sum.bytes = sum.bytes.saturating_add(segment.len);
-            GO_ON
-        }
-        None => {
-            sum.bytes = 0;
-            STOP
-        }
-    }
+    let Some(segment) = segment(sum.vector, index) else {
+        sum.bytes = 0;
+        return STOP;
+    };
+    sum.bytes = sum.bytes.saturating_add(segment.len);
+    GO_ON
 }
 
 #[inline(always)]

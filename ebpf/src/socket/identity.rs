@@ -75,13 +75,13 @@ impl Socket {
 #[inline(always)]
 pub(crate) fn find(sock: Sock) -> Option<&'static Socket> {
     // SAFETY: map memory outlives the program; an entry reused meanwhile is a stale read of words, not unsound.
-    unsafe { SOCKS.get(&sock.id()) }
+    unsafe { SOCKS.get(sock.id()) }
 }
 
 /// Begins a connection, forgetting what an earlier socket at the same address left.
 #[inline(always)]
 pub(crate) fn begin(sock: Sock, birth_ns: u64, role: u8) -> Outcome {
-    SOCKS.insert(&sock.id(), &Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
+    SOCKS.insert(sock.id(), Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
 }
 
 /// The entry of a socket of a watched process; made now if its beginning was not seen.
@@ -94,7 +94,7 @@ pub(crate) fn find_or_adopt(sock: Sock, now: u64) -> Result<&'static Socket, Sto
         None => {}
     }
     // If another thread was faster, its entry is as good.
-    let _ = SOCKS.insert(&sock.id(), &Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
+    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
 }
 

@@ -72,7 +72,8 @@ pub struct Data {
     pub flags: u8,
 }
 
-/// A socket seen by a watched process for the first time; comes before its first [`Data`].
+/// A socket seen by a watched process for the first time; comes before its first [`Data`]. When two threads are
+/// first at once, a second one with the same [`SockId`] repeats the first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Open {
@@ -119,6 +120,9 @@ pub mod tcp {
 }
 
 /// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
+///
+/// After a close by this side, CLOSE comes as soon as the peer has acknowledged it, whether or not the peer closed
+/// too. What had arrived before a CLOSE may still be read after it, under the same [`SockId`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {

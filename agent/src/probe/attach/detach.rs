@@ -8,7 +8,7 @@ use std::{
 use aya::programs::uprobe::UProbeLink;
 
 /// Links detached at a time: the kernel's waits overlap.
-const AT_A_TIME: usize = 16;
+const AT_A_TIME: usize = 64;
 
 /// Detaches without making the caller wait.
 pub(super) fn in_background(links: Vec<UProbeLink>) {

@@ -1,7 +1,8 @@
-//! The CUDA driver files in use: opened once, attached once, let go when nobody has mapped them for a while.
+//! The CUDA driver files in use: opened once, attached to once a watched process maps them, let go when none has for
+//! a while. A file that only unwatched processes map costs them nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -10,11 +11,12 @@ use super::{
     super::{
         attach::Attacher,
         error::chain,
-        targets::{FileId, Mapping, open_driver},
+        targets::{Driver, FileId, Mapping, open_driver},
         verdict::{ProbeVerdict, State},
     },
     scan::Scanner,
 };
+use crate::source::procfs::ProcFs;
 
 /// A server that is restarted maps the same file again: probes stay this long, since removing them is slow.
 const KEEP_UNUSED: Duration = Duration::from_secs(30);
@@ -23,8 +25,8 @@ const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 enum Found {
-    /// A driver; attached.
-    Driver,
+    /// A driver.
+    Driver(Box<Driver>),
     /// Has the name of a driver but none of its functions.
     Other,
     /// Could not be opened or read.
@@ -37,7 +39,9 @@ struct Entry {
     /// When it was opened, or tried to.
     at: Instant,
     /// When some process was last seen to map it.
-    used: Instant,
+    mapped: Instant,
+    /// When some watched process was.
+    watched: Instant,
 }
 
 /// Every file with a driver's name that some process maps.
@@ -47,29 +51,47 @@ pub(super) struct Drivers {
 }
 
 impl Drivers {
-    /// The file is a driver and attached.
+    /// The file is a CUDA driver.
     pub(super) fn is_driver(&self, id: FileId) -> bool {
-        self.files.get(&id).is_some_and(|entry| matches!(entry.found, Found::Driver))
+        self.files.get(&id).is_some_and(|entry| matches!(entry.found, Found::Driver(_)))
     }
 
-    /// Attaches to new files, and detaches from those unused for long.
-    pub(super) fn update(&mut self, scanner: &Scanner, attacher: &mut Attacher, now: Instant) {
+    /// Opens files not seen before, and forgets those that nobody maps.
+    pub(super) fn identify(&mut self, scanner: &Scanner, now: Instant) {
         for (id, users) in scanner.driver_files() {
             if let Some(entry) = self.files.get_mut(&id) {
-                entry.used = now;
+                entry.mapped = now;
                 if !matches!(entry.found, Found::Failed { .. }) || now < entry.at + RETRY {
                     continue;
                 }
             }
-            let found = open(scanner, attacher, &users);
-            self.files.insert(id, Entry { found, at: now, used: now });
+            let found = open(scanner.procfs(), &users);
+            self.files.insert(id, Entry { found, at: now, mapped: now, watched: now });
+        }
+    }
+
+    /// Attaches to the drivers that these processes map, and detaches from what none has mapped for long.
+    pub(super) fn attach(
+        &mut self,
+        scanner: &Scanner,
+        watched: &BTreeSet<u32>,
+        attacher: &mut Attacher,
+        now: Instant,
+    ) {
+        for (id, users) in scanner.driver_files() {
+            if !users.iter().any(|(pid, _)| watched.contains(pid)) {
+                continue;
+            }
+            if let Some(Entry { found: Found::Driver(driver), watched, .. }) = self.files.get_mut(&id) {
+                *watched = now;
+                attacher.attach(driver);
+            }
         }
         self.files.retain(|id, entry| {
-            let keep = now < entry.used + KEEP_UNUSED;
-            if !keep {
+            if now >= entry.watched + KEEP_UNUSED {
                 attacher.detach(*id);
             }
-            keep
+            now < entry.mapped + KEEP_UNUSED
         });
     }
 
@@ -90,14 +112,11 @@ impl Drivers {
 }
 
 /// Opens the file through the first of its users that is still there.
-fn open(scanner: &Scanner, attacher: &mut Attacher, users: &[(u32, &Mapping)]) -> Found {
+fn open(procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
     let mut failure = None;
     for (pid, mapping) in users {
-        match open_driver(scanner.procfs(), *pid, mapping) {
-            Ok(Some(driver)) => {
-                attacher.attach(&driver);
-                return Found::Driver;
-            }
+        match open_driver(procfs, *pid, mapping) {
+            Ok(Some(driver)) => return Found::Driver(Box::new(driver)),
             Ok(None) => return Found::Other,
             Err(error) => failure = Some(Found::Failed { path: mapping.path.clone(), reason: chain(&error) }),
         }
