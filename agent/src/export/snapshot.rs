@@ -174,7 +174,7 @@ impl Snapshot {
         metrics.set(Id::Services, &[], self.probes.services.len() as f64);
         let scan = &self.probes.scan;
         metrics.set_total(Id::ScanPasses, &[], scan.passes);
-        metrics.set(Id::ScanSeconds, &[], scan.last_pass_us as f64 / 1e6);
+        metrics.set(Id::ScanSeconds, &[], scan.last_pass_cpu_us as f64 / 1e6);
         metrics.set_total(Id::ScanDropped, &["hints"], scan.hints_dropped);
         metrics.set_total(Id::ScanDropped, &["observations"], scan.observations_dropped);
         let mut probes = BTreeMap::<[String; 3], u64>::new();

@@ -43,6 +43,7 @@ pub const TRACEPOINTS: &[Tracepoint] = &[
     Tracepoint { program: names::PROG_SOCK_RECV, name: "sock_recv_length" },
     Tracepoint { program: names::PROG_SOCK_SEND, name: "sock_send_length" },
     Tracepoint { program: names::PROG_SOCK_STATE, name: "inet_sock_set_state" },
+    Tracepoint { program: names::PROG_SOCK_DESTROY, name: "tcp_destroy_sock" },
     Tracepoint { program: names::PROG_EXEC, name: "sched_process_exec" },
     Tracepoint { program: names::PROG_FORK, name: "sched_process_fork" },
     Tracepoint { program: names::PROG_EXIT, name: "sched_process_exit" },
@@ -65,6 +66,7 @@ pub const UPROBES: &[Program] = &[
 pub fn loses(program: Program) -> &'static str {
     match program {
         names::PROG_SOCK_RECV | names::PROG_SOCK_SEND => "requests are not seen",
+        names::PROG_SOCK_DESTROY => "a socket address that is used again may continue an old connection",
         names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
         names::PROG_EXEC | names::PROG_FORK | names::PROG_EXIT => {
             "new processes are noticed only by the next scan"
