@@ -237,6 +237,9 @@ pub struct Running {
 #[expect(missing_docs, reason = "the load generator's names")]
 pub struct ClientView {
     pub request_id: String,
+    pub t_send: Option<u64>,
+    pub t_first_token: Option<u64>,
+    pub t_last_byte: Option<u64>,
     pub status: Option<u16>,
     pub outcome: String,
 }

@@ -1,0 +1,4 @@
+//! x
+use stacks::machine::Need;
+use crate::Test;
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[];

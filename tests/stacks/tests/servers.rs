@@ -1,0 +1,175 @@
+//! Real servers under the same load: streams and whole answers, connections that are kept and that are not, one
+//! client and eight.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use stacks::compare::Report;
+use stacks::machine::{self, Need};
+use stacks::peer::Peer;
+use stacks::watch::Watch;
+use system::host;
+use system::rig::{ClientView, Load};
+
+use crate::Test;
+
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("uvicorn_uvloop", Need::Python, uvicorn_uvloop),
+    ("uvicorn_asyncio", Need::Python, uvicorn_asyncio),
+    ("fastapi_threads", Need::Python, fastapi_threads),
+    ("aiohttp", Need::Python, aiohttp),
+    ("node_http", Need::Node, node_http),
+    ("hyper_writev", Need::Nothing, hyper_writev),
+    ("nginx_in_front", Need::Nginx, nginx_in_front),
+];
+
+/// Requests of one part of the load.
+const PART: u32 = 50;
+/// Some lengths ask for errors and other outcomes: see `answer.py`.
+const LENGTHS: &str = "3-16";
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn uvicorn_uvloop(dir: &Path) -> Result<()> {
+    exercise(Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)?, dir)
+}
+
+fn uvicorn_asyncio(dir: &Path) -> Result<()> {
+    exercise(Peer::python("asgi.py", &["raw", "asyncio", "h11"], dir)?, dir)
+}
+
+fn fastapi_threads(dir: &Path) -> Result<()> {
+    exercise(Peer::python("asgi.py", &["fastapi", "uvloop", "httptools"], dir)?, dir)
+}
+
+fn aiohttp(dir: &Path) -> Result<()> {
+    exercise(Peer::python("aio.py", &[], dir)?, dir)
+}
+
+fn node_http(dir: &Path) -> Result<()> {
+    let mut command = Command::new(host::tool("node")?);
+    command.arg(machine::peers().join("node.js"));
+    exercise(Peer::start("node", command, dir)?, dir)
+}
+
+fn hyper(dir: &Path) -> Result<Peer> {
+    Peer::start("hyper", Command::new(env!("CARGO_BIN_EXE_stacks-hyper")), dir)
+}
+
+fn hyper_writev(dir: &Path) -> Result<()> {
+    exercise(hyper(dir)?, dir)
+}
+
+fn exercise(mut peer: Peer, dir: &Path) -> Result<()> {
+    let watch = Watch::ports(&[peer.port], dir)?;
+    let clients = load(peer.port, dir)?;
+    let records = settled(watch, peer.port, clients.len())?;
+    peer.stop()?;
+    judge(&Report::new(&peer.truth()?, &clients, &records), clients.len(), dir)
+}
+
+/// The records of a run, once they are all there and the agent has ended.
+fn settled(mut watch: Watch, port: u16, count: usize) -> Result<Vec<system::agent::Record>> {
+    watch.records(port, count)?;
+    watch.finish(port)
+}
+
+/// The same load for every server. What the clients saw.
+fn load(port: u16, dir: &Path) -> Result<Vec<ClientView>> {
+    let mut clients = Vec::new();
+    for (seed, concurrency) in [1, 8, 1, 8].into_iter().enumerate() {
+        let api = if seed % 2 == 0 { "chat" } else { "completions" };
+        let load = Load::requests(concurrency, PART)
+            .with("stream-ratio", 0.6)
+            .with("output-tokens", LENGTHS)
+            .with("keep-alive", seed < 2)
+            .with("model", format!("model-{seed}"))
+            .with("api", api)
+            .with("seed", seed + 1);
+        clients.extend(load.start(port, dir)?.finish(LIMIT)?);
+    }
+    Ok(clients)
+}
+
+/// Prints the figures and says what does not hold.
+fn judge(report: &Report, sent: usize, dir: &Path) -> Result<()> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    writeln!(io::stdout().lock(), "{name}: {report}")?;
+    fs::write(dir.join("report.txt"), format!("{report}\n{}\n", report.faults.join("\n")))?;
+    ensure!(report.requests == sent, "the peer knows of {} requests, {sent} were sent", report.requests);
+    let violations = report.violations();
+    ensure!(
+        violations.is_empty(),
+        "{report}\n{} violations:\n{}",
+        violations.len(),
+        violations[..violations.len().min(20)].join("\n")
+    );
+    Ok(())
+}
+
+/// nginx hands requests on to hyper. Two services watched, so each request is seen at both, and each sight is right.
+///
+/// The two are two requests to the agent until it joins nested exchanges; then this test expects one, with nginx's
+/// times.
+fn nginx_in_front(dir: &Path) -> Result<()> {
+    let mut behind = hyper(dir)?;
+    let mut front = nginx(behind.port, dir)?;
+    let mut watch = Watch::ports(&[front.port, behind.port], dir)?;
+    let clients = load(front.port, dir)?;
+    let inner = watch.records(behind.port, clients.len())?;
+    let outer = settled(watch, front.port, clients.len())?;
+    front.process.signal(rustix::process::Signal::TERM)?;
+    front.process.wait(LIMIT)?;
+    behind.stop()?;
+    let truths = behind.truth()?;
+    judge(&Report::new(&truths, &[], &inner), clients.len(), dir)?;
+    let mut faults = Vec::new();
+    for record in &outer {
+        let same = inner.iter().find(|inner| inner.request_id == record.request_id);
+        let Some(inner) = same else {
+            faults.push(format!("no inner record of {record:?}"));
+            continue;
+        };
+        let facts = |r: &system::agent::Record| {
+            (r.method.clone(), r.path.clone(), r.model.clone(), r.status, r.outcome.clone(), r.chunks)
+        };
+        if facts(record) != facts(inner) || record.pid == inner.pid {
+            faults.push(format!("outer {record:?}\ninner {inner:?}"));
+        }
+        let later = |outer: Option<u64>, inner: Option<u64>| {
+            outer.is_some() == inner.is_some() && outer >= inner
+        };
+        if !later(record.t_first_token_ns, inner.t_first_token_ns)
+            || !later(record.t_last_byte_out_ns, inner.t_last_byte_out_ns)
+        {
+            faults.push(format!("the proxy wrote before the server: {record:?}\n{inner:?}"));
+        }
+    }
+    ensure!(outer.len() == clients.len(), "{} outer records of {}", outer.len(), clients.len());
+    ensure!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults[..faults.len().min(5)].join("\n"));
+    Ok(())
+}
+
+/// nginx with one worker in front of a port; its own port is chosen here, as it can't choose one itself.
+fn nginx(upstream: u16, dir: &Path) -> Result<Peer> {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let at = dir.display();
+    let config = format!(
+        "daemon off; master_process on; worker_processes 1; pid {at}/nginx.pid; error_log {at}/nginx.err; user root;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{ access_log off; client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; \
+         fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;\n\
+         upstream behind {{ server 127.0.0.1:{upstream}; keepalive 16; }}\n\
+         server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://behind; proxy_http_version 1.1; \
+         proxy_set_header Connection ''; proxy_buffering off; }} }} }}\n"
+    );
+    let config_file = dir.join("nginx.conf");
+    fs::write(&config_file, config)?;
+    let mut command = Command::new(host::tool("nginx")?);
+    command.arg("-e").arg(dir.join("nginx.err")).arg("-p").arg(dir).arg("-c").arg(&config_file);
+    let process = system::process::Process::start("nginx", command, dir)?;
+    Peer::listening("nginx", process, port, dir)
+}
