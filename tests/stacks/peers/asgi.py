@@ -31,8 +31,11 @@ class Stamped:
         async def stamped_send(message):
             before = now()
             await send(message)
-            await asyncio.sleep(0)
-            writes.wrote(message.get("body", b""), before, now())
+            try:
+                await asyncio.sleep(0)
+            finally:
+                # Starlette cancels the sender of a stream as soon as the server has the last of it.
+                writes.wrote(message.get("body", b""), before, now())
 
         await self.app(scope, stamped_receive, stamped_send)
         headers = dict(scope["headers"])

@@ -79,7 +79,7 @@ def ordinary(answer):
 
 def bodyless(answer):
     """What 204, 304 and answers to HEAD have in common. A length is allowed and says nothing."""
-    status = {"/none": "204 No Content", "/same": "304 Not Modified"}.get(answer.request.path, "200 OK")
+    status = {"/none": "204 No Content", "/same": "304 Not Modified"}.get(answer.plan.path, "200 OK")
     answer.plan.status = int(status[:3])
     answer.head(status, *(() if status[0:3] == "204" else ("content-length: 77",)), "x-a: b")
 

@@ -34,12 +34,27 @@ impl Raw {
     pub fn until(&mut self, mark: &str) -> Result<String> {
         let mark = mark.as_bytes();
         while !self.received.windows(mark.len()).any(|window| window == mark) {
-            let mut buffer = [0; 65536];
-            let len = self.stream.read(&mut buffer).with_context(|| self.got("no more came"))?;
-            ensure!(len > 0, self.got("the peer closed"));
-            self.received.extend_from_slice(&buffer[..len]);
+            self.read()?;
         }
-        Ok(String::from_utf8_lossy(&std::mem::take(&mut self.received)).into_owned())
+        Ok(self.take())
+    }
+
+    /// What one more read gives.
+    pub fn some(&mut self) -> Result<String> {
+        self.read()?;
+        Ok(self.take())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut buffer = [0; 65536];
+        let len = self.stream.read(&mut buffer).with_context(|| self.got("no more came"))?;
+        ensure!(len > 0, self.got("the peer closed"));
+        self.received.extend_from_slice(&buffer[..len]);
+        Ok(())
+    }
+
+    fn take(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.received)).into_owned()
     }
 
     /// Reads to the end of the connection. A reset is an end too.

@@ -22,19 +22,26 @@ pub struct Watch {
 impl Watch {
     /// Starts an agent for the services of these ports and waits until it watches them.
     pub fn ports(ports: &[u16], dir: &Path) -> Result<Self> {
-        let mut arguments = Vec::new();
-        for port in ports {
-            arguments.extend(["--port".to_owned(), port.to_string()]);
-        }
-        let mut watch = Self::launch(&arguments, dir)?;
+        let mut watch = Self::launch(&port_arguments(ports), dir)?;
         watch.wait_ports(ports)?;
         Ok(watch)
     }
 
     /// Starts an agent with these arguments and waits until it is ready.
     pub fn launch(arguments: &[String], dir: &Path) -> Result<Self> {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let agent = Agent::start(dir, &arguments)?;
+        Self::follow(Agent::start(dir, &words(arguments))?, dir)
+    }
+
+    /// Like [`Watch::ports`], the agent being started by another program that takes its command line.
+    pub fn under(wrapper: &[&str], ports: &[u16], dir: &Path) -> Result<Self> {
+        let mut agent = Agent::launch_under(wrapper, dir, &words(&port_arguments(ports)))?;
+        agent.wait_ready()?;
+        let mut watch = Self::follow(agent, dir)?;
+        watch.wait_ports(ports)?;
+        Ok(watch)
+    }
+
+    fn follow(agent: Agent, dir: &Path) -> Result<Self> {
         let follower = agent.follow(dir)?;
         Ok(Self { agent, follower })
     }
@@ -52,7 +59,8 @@ impl Watch {
         self.wait_status(&format!("the agent to watch process {pid}"), has)
     }
 
-    fn wait_status(&mut self, what: &str, done: impl Fn(&Status) -> bool) -> Result<()> {
+    /// Waits until its status fulfils a condition.
+    pub fn wait_status(&mut self, what: &str, done: impl Fn(&Status) -> bool) -> Result<()> {
         let mut last = Status::default();
         let found = wait::until(what, AGENT_LIMIT, || {
             self.agent.process.check_alive()?;
@@ -75,4 +83,12 @@ impl Watch {
         self.follower.wait_end(SETTLE_LIMIT)?;
         self.follower.records(port)
     }
+}
+
+fn port_arguments(ports: &[u16]) -> Vec<String> {
+    ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]).collect()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
 }

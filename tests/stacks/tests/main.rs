@@ -15,9 +15,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
+use stacks::compare::Report;
 use stacks::machine::Need;
+use stacks::peer::Peer;
+use stacks::watch::Watch;
+use system::rig::ClientView;
 
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
@@ -46,6 +50,36 @@ fn main() -> ExitCode {
 fn run(name: &str, test: Test) -> Result<(), Failed> {
     let dir = fresh_dir(name).map_err(|error| Failed::from(format!("{error:#}")))?;
     test(&dir).map_err(|error| Failed::from(format!("{error:#}\nfiles: {}", dir.display())))
+}
+
+/// Ends everything and compares the records of a peer with its truth, which must hold `count` requests.
+fn expect_all(
+    mut watch: Watch,
+    peer: &mut Peer,
+    clients: &[ClientView],
+    count: usize,
+    dir: &Path,
+) -> Result<()> {
+    watch.records(peer.port, count)?;
+    let records = watch.finish(peer.port)?;
+    peer.stop()?;
+    judge(&Report::new(&peer.truth()?, clients, &records), count, dir)
+}
+
+/// Prints the figures and says what does not hold.
+fn judge(report: &Report, count: usize, dir: &Path) -> Result<()> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    writeln!(io::stdout().lock(), "{name}: {report}")?;
+    fs::write(dir.join("report.txt"), format!("{report}\n{}\n", report.faults.join("\n")))?;
+    let violations = report.violations();
+    ensure!(
+        violations.is_empty(),
+        "{report}\n{} violations:\n{}",
+        violations.len(),
+        violations[..violations.len().min(20)].join("\n")
+    );
+    ensure!(report.requests == count, "the peer knows of {} requests, {count} were sent", report.requests);
+    Ok(())
 }
 
 fn fresh_dir(name: &str) -> Result<PathBuf> {

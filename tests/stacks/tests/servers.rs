@@ -2,7 +2,6 @@
 //! client and eight.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use stacks::watch::Watch;
 use system::host;
 use system::rig::{ClientView, Load};
 
-use crate::Test;
+use crate::{Test, expect_all, judge};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("uvicorn_uvloop", Need::Python, uvicorn_uvloop),
@@ -55,7 +54,7 @@ fn node_http(dir: &Path) -> Result<()> {
     exercise(Peer::start("node", command, dir)?, dir)
 }
 
-fn hyper(dir: &Path) -> Result<Peer> {
+pub(crate) fn hyper(dir: &Path) -> Result<Peer> {
     Peer::start("hyper", Command::new(env!("CARGO_BIN_EXE_stacks-hyper")), dir)
 }
 
@@ -66,15 +65,7 @@ fn hyper_writev(dir: &Path) -> Result<()> {
 fn exercise(mut peer: Peer, dir: &Path) -> Result<()> {
     let watch = Watch::ports(&[peer.port], dir)?;
     let clients = load(peer.port, dir)?;
-    let records = settled(watch, peer.port, clients.len())?;
-    peer.stop()?;
-    judge(&Report::new(&peer.truth()?, &clients, &records), clients.len(), dir)
-}
-
-/// The records of a run, once they are all there and the agent has ended.
-fn settled(mut watch: Watch, port: u16, count: usize) -> Result<Vec<system::agent::Record>> {
-    watch.records(port, count)?;
-    watch.finish(port)
+    expect_all(watch, &mut peer, &clients, clients.len(), dir)
 }
 
 /// The same load for every server. What the clients saw.
@@ -94,22 +85,6 @@ fn load(port: u16, dir: &Path) -> Result<Vec<ClientView>> {
     Ok(clients)
 }
 
-/// Prints the figures and says what does not hold.
-fn judge(report: &Report, sent: usize, dir: &Path) -> Result<()> {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    writeln!(io::stdout().lock(), "{name}: {report}")?;
-    fs::write(dir.join("report.txt"), format!("{report}\n{}\n", report.faults.join("\n")))?;
-    ensure!(report.requests == sent, "the peer knows of {} requests, {sent} were sent", report.requests);
-    let violations = report.violations();
-    ensure!(
-        violations.is_empty(),
-        "{report}\n{} violations:\n{}",
-        violations.len(),
-        violations[..violations.len().min(20)].join("\n")
-    );
-    Ok(())
-}
-
 /// nginx hands requests on to hyper. Two services watched, so each request is seen at both, and each sight is right.
 ///
 /// The two are two requests to the agent until it joins nested exchanges; then this test expects one, with nginx's
@@ -120,7 +95,8 @@ fn nginx_in_front(dir: &Path) -> Result<()> {
     let mut watch = Watch::ports(&[front.port, behind.port], dir)?;
     let clients = load(front.port, dir)?;
     let inner = watch.records(behind.port, clients.len())?;
-    let outer = settled(watch, front.port, clients.len())?;
+    watch.records(front.port, clients.len())?;
+    let outer = watch.finish(front.port)?;
     front.process.signal(rustix::process::Signal::TERM)?;
     front.process.wait(LIMIT)?;
     behind.stop()?;

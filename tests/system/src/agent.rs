@@ -141,9 +141,22 @@ impl Agent {
 
     /// The same without waiting.
     pub fn launch(dir: &Path, extra: &[&str]) -> Result<Self> {
+        Self::launch_under(&[], dir, extra)
+    }
+
+    /// The same, started by another program (one that takes rights away) that takes its command line.
+    pub fn launch_under(wrapper: &[&str], dir: &Path, extra: &[&str]) -> Result<Self> {
         let address = free_address()?;
         let recording = dir.join("run.slrec");
-        let mut command = Command::new(host::binary("stagelens")?);
+        let stagelens = host::binary("stagelens")?;
+        let mut command = match wrapper {
+            [] => Command::new(stagelens),
+            [program, words @ ..] => {
+                let mut command = Command::new(program);
+                command.args(words).arg(stagelens);
+                command
+            }
+        };
         command
             .args(["run", "--listen", &address.to_string(), "--record"])
             .arg(&recording)
