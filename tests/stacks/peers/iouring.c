@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +19,9 @@ static void die(const char *what) {
     exit(1);
 }
 
-// One operation, and its result.
-static int run(struct io_uring_sqe *sqe) {
+// The result of the one operation that is prepared.
+static int run(void) {
     struct io_uring_cqe *cqe;
-    (void)sqe;
     if (io_uring_submit(&ring) < 0 || io_uring_wait_cqe(&ring, &cqe) < 0) die("io_uring");
     int result = cqe->res;
     io_uring_cqe_seen(&ring, cqe);
@@ -32,19 +31,19 @@ static int run(struct io_uring_sqe *sqe) {
 static int uring_send(int fd, const char *data, size_t len) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
     io_uring_prep_send(sqe, fd, data, len, MSG_WAITALL | MSG_NOSIGNAL);
-    return run(sqe);
+    return run();
 }
 
 static int uring_recv(int fd, char *data, size_t len) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
     io_uring_prep_recv(sqe, fd, data, len, 0);
-    return run(sqe);
+    return run();
 }
 
 static int uring_accept(int listener) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
     io_uring_prep_accept(sqe, listener, NULL, NULL, 0);
-    return run(sqe);
+    return run();
 }
 
 static const char STREAM[] =
@@ -85,9 +84,15 @@ static void announce(int listener) {
     if (rename(fresh, path)) die("rename");
 }
 
+static void stop(int signal) {
+    (void)signal;
+    _exit(0);
+}
+
 int main(int argc, char **argv) {
     int by_ring = argc > 1 && !strcmp(argv[1], "whole");
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    signal(SIGTERM, stop);
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 64)) die("listen");
     int error = io_uring_queue_init(8, &ring, 0);

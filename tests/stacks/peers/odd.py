@@ -167,6 +167,13 @@ def slow(answer):
     ordinary(answer)
 
 
+def gated(answer):
+    """Answers once a file is there."""
+    while not os.path.exists(answer.request.headers["x-gate"]):
+        time.sleep(0.005)
+    ordinary(answer)
+
+
 def upgrade(answer):
     answer.head("101 Switching Protocols", "upgrade: websocket", "connection: upgrade")
     answer.plan.status = 101
@@ -203,11 +210,6 @@ def splice(answer):
     by_file(answer, through_pipe)
 
 
-def peeks(answer):
-    answer.conn.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if answer.request.headers.get("x-more") else None
-    ordinary(answer)
-
-
 PATHS = {
     "/none": bodyless,
     "/same": bodyless,
@@ -221,10 +223,10 @@ PATHS = {
     "/unmarked": unmarked,
     "/endless": endless,
     "/slow": slow,
+    "/gated": gated,
     "/upgrade": upgrade,
     "/sendfile": sendfile,
     "/splice": splice,
-    "/peeks": peeks,
 }
 
 

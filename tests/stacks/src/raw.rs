@@ -46,7 +46,7 @@ impl Raw {
     }
 
     fn read(&mut self) -> Result<()> {
-        let mut buffer = [0; 65536];
+        let mut buffer = [0; 16384];
         let len = self.stream.read(&mut buffer).with_context(|| self.got("no more came"))?;
         ensure!(len > 0, self.got("the peer closed"));
         self.received.extend_from_slice(&buffer[..len]);

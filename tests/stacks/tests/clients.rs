@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
 ];
 
 const COUNT: usize = 60;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 fn client_openai(dir: &Path) -> Result<()> {
     serve("openai", dir)

@@ -101,11 +101,12 @@ fn bodyless_answers(dir: &Path) -> Result<()> {
 fn chunk_extensions_and_trailers(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
     let body = raw::body(true, 12);
-    let chunked: String = body
+    let chunks: Vec<String> = body
         .as_bytes()
         .chunks(11)
         .map(|part| format!("{:x};a=\"b;c\"\r\n{}\r\n", part.len(), String::from_utf8_lossy(part)))
         .collect();
+    let chunked = chunks.concat();
     let request = |id: &str| {
         format!(
             "POST /extensions/v1/chat/completions HTTP/1.1\r\nhost: p\r\nx-request-id: {id}\r\n\
@@ -157,7 +158,9 @@ fn one_byte_a_call(dir: &Path) -> Result<()> {
 fn upgrade(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
     let mut raw = Raw::connect(peer.port)?;
-    raw.send("GET /upgrade HTTP/1.1\r\nx-request-id: u\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")?;
+    raw.send(
+        "GET /upgrade HTTP/1.1\r\nx-request-id: u\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    )?;
     raw.until("hello")?;
     raw.send(b"\x81\x85\0\0\0\0GET /")?;
     raw.send(chat("not-a-request", false))?;
@@ -209,7 +212,7 @@ fn r27_hostile_lengths(dir: &Path) -> Result<()> {
 }
 
 /// Resident bytes of a process.
-fn rss(pid: u32) -> Result<u64> {
+pub(crate) fn rss(pid: u32) -> Result<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
     let pages: u64 = statm.split_whitespace().nth(1).unwrap_or_default().parse()?;
     Ok(pages * 4096)
@@ -263,8 +266,9 @@ fn r7_sendfile_and_splice(dir: &Path) -> Result<()> {
 fn r32_large_answer(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
     let path = "/big/v1/chat/completions";
-    let requests: Vec<_> =
-        (0..3).map(|n| (post(path, &format!("g{n}"), "", &raw::body(false, 8)), "total_tokens\": 17}}")).collect();
+    let requests: Vec<_> = (0..3)
+        .map(|n| (post(path, &format!("g{n}"), "", &raw::body(false, 8)), "total_tokens\": 17}}"))
+        .collect();
     talk(peer.port, &requests)?;
     let mut watch = watch;
     let records = watch.records(peer.port, 3)?;
@@ -281,8 +285,7 @@ fn r37_pipelining(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
     let mut raw = Raw::connect(peer.port)?;
     for batch in 0..125 {
-        let requests: String =
-            (0..4).map(|n| chat(&format!("p{batch}-{n}"), (batch + n) % 3 == 0)).collect();
+        let requests: String = (0..4).map(|n| chat(&format!("p{batch}-{n}"), (batch + n) % 3 == 0)).collect();
         raw.send(requests)?;
         let mut answers = String::new();
         while answers.matches("HTTP/1.1 200").count() < 4 || !ended(&answers) {
@@ -300,7 +303,10 @@ fn ended(answers: &str) -> bool {
 /// A stream has a time to first token, a whole answer has none: no average mixes them.
 fn r59_streams_and_whole_answers(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
-    talk(peer.port, &[(chat("a", true), STREAM_END), (chat("b", false), "}}"), (chat("c", true), STREAM_END)])?;
+    talk(
+        peer.port,
+        &[(chat("a", true), STREAM_END), (chat("b", false), "}}"), (chat("c", true), STREAM_END)],
+    )?;
     let facts = ["a", "b", "c"].map(|id| format!("{id} POST /v1/chat/completions 200 ok"));
     let expected: Vec<&str> = facts.iter().map(String::as_str).collect();
     let records = expect_facts(watch, &mut peer, &expected)?;

@@ -16,8 +16,12 @@ use crate::http::{expect_facts, facts, odd};
 use crate::{Test, expect_all};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("r6_r47_losses_are_counted", Need::Nothing, r6_r47_losses_are_counted),
+    ("r13_r14_r26_process_churn", Need::Python, r13_r14_r26_process_churn),
+    ("r15_reader_that_does_not_read", Need::Python, r15_reader_that_does_not_read),
     ("r20_many_paths", Need::Python, r20_many_paths),
     ("r23_without_the_right_to_raise_limits", Need::Python, r23_limits),
+    ("r34_agent_probes_itself", Need::Python, r34_agent_probes_itself),
     ("r50_clocks", Need::Python, r50_clocks),
     ("r51_io_uring_whole", Need::IoUring, r51_io_uring_whole),
     ("r51_io_uring_body", Need::IoUring, r51_io_uring_body),
@@ -49,7 +53,8 @@ fn r20_many_paths(dir: &Path) -> Result<()> {
     some(5..300)?;
     watch.records(peer.port, 300)?;
     let after = series(&watch)?;
-    ensure!(after <= before + 5, "300 paths made {before} lines of metrics {after}");
+    // Counters of what happens now and then appear with it.
+    ensure!(after <= before + 30, "300 paths made {before} lines of metrics {after}");
     ensure!(!watch.agent.metrics_text()?.contains("/unique/"), "a path is in the metrics");
     expect_all(watch, &mut peer, &[], 300, dir)
 }
@@ -154,4 +159,112 @@ fn r51_io_uring_body(dir: &Path) -> Result<()> {
         (0..10).map(|n| format!("o{n} POST /v1/chat/completions 200 ok [\"gap\"]")).collect();
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// BPF programs and attachments that a process holds.
+fn bpf_objects(pid: u32) -> Result<usize> {
+    let fds = std::fs::read_dir(format!("/proc/{pid}/fdinfo"))?;
+    // A descriptor may be closed by now.
+    let infos = fds.flatten().map(|fd| std::fs::read_to_string(fd.path()).unwrap_or_default());
+    Ok(infos.filter(|info| info.contains("prog_id:") || info.contains("link_id:")).count())
+}
+
+/// Processes of the service come and go: neither attachments nor memory grow with them.
+fn r13_r14_r26_process_churn(dir: &Path) -> Result<()> {
+    let (mut peer, mut watch) = odd("fork_each", dir)?;
+    let agent = watch.agent.process.pid();
+    let some = |range: std::ops::Range<usize>| {
+        range.into_iter().try_for_each(|number| ask(peer.port, &format!("p{number}")))
+    };
+    some(0..200)?;
+    watch.records(peer.port, 200)?;
+    let (objects, memory) = (bpf_objects(agent)?, crate::http::rss(agent)?);
+    ensure!(objects > 0, "the agent holds no BPF program: the check below would be empty");
+    some(200..1200)?;
+    watch.records(peer.port, 1200)?;
+    let grown = crate::http::rss(agent)?.saturating_sub(memory);
+    // Finished records are kept for `requests`, a kilobyte or two each.
+    ensure!(grown < 6 << 20, "1000 processes made the agent grow by {grown} bytes");
+    ensure!(bpf_objects(agent)? <= objects, "{objects} BPF objects became {}", bpf_objects(agent)?);
+    let forgotten = |status: &system::agent::Status| status.services.iter().all(|s| s.pids.len() < 20);
+    watch.wait_status("the agent to forget processes that ended", forgotten)?;
+    expect_all(watch, &mut peer, &[], 1200, dir)
+}
+
+/// Somebody who follows the records and does not read them costs nothing but his own records.
+fn r15_reader_that_does_not_read(dir: &Path) -> Result<()> {
+    let (mut peer, mut watch) = odd("threads", dir)?;
+    let agent = watch.agent.process.pid();
+    let mut lazy: Vec<Raw> = Vec::new();
+    for _ in 0..8 {
+        let mut raw = Raw::connect(watch.agent.address().port())?;
+        raw.send("GET /api/v1/requests?follow=1 HTTP/1.1\r\nhost: agent\r\n\r\n")?;
+        lazy.push(raw);
+    }
+    let mut raw = Raw::connect(peer.port)?;
+    let mut some = |range: std::ops::Range<u32>| {
+        range.into_iter().try_for_each(|number| {
+            raw.send(chat(&format!("q{number}"), false))?;
+            raw.until("}}").map(drop)
+        })
+    };
+    some(0..500)?;
+    watch.records(peer.port, 500)?;
+    let before = crate::http::rss(agent)?;
+    some(500..5000)?;
+    watch.records(peer.port, 5000)?;
+    let grown = crate::http::rss(agent)?.saturating_sub(before);
+    ensure!(grown < 8 << 20, "readers that do not read made the agent grow by {grown} bytes");
+    drop(lazy);
+    expect_all(watch, &mut peer, &[], 5000, dir)
+}
+
+/// The agent's own connections are nobody's requests, even when its port is asked for.
+fn r34_agent_probes_itself(dir: &Path) -> Result<()> {
+    let mut peer = Peer::python("odd.py", &["threads"], dir)?;
+    let mut watch = Watch::launch(&["--pid".into(), peer.process.pid().to_string()], dir)?;
+    watch.wait_ports(&[peer.port])?;
+    for _ in 0..20 {
+        watch.agent.metrics_text()?;
+    }
+    ask(peer.port, "x")?;
+    watch.records(peer.port, 1)?;
+    let own = watch.agent.address().port();
+    let records = watch.follower.records(own)?;
+    ensure!(records.is_empty(), "the agent's own answers are in its records: {records:#?}");
+    expect_all(watch, &mut peer, &[], 1, dir)
+}
+
+/// A ring too small for what happens: what is lost is counted, where everybody looks for it.
+fn r6_r47_losses_are_counted(dir: &Path) -> Result<()> {
+    let mut peer = crate::servers::hyper(dir)?;
+    let config = dir.join("agent.toml");
+    std::fs::write(&config, "[ring]\nsize_bytes = 65536\n")?;
+    let config = config.to_str().context("a path that is not UTF-8")?;
+    let arguments = ["--config", config, "--port", &peer.port.to_string()].map(str::to_owned);
+    let mut watch = Watch::launch(&arguments, dir)?;
+    watch.wait_ports(&[peer.port])?;
+    // The agent stands still while the server goes on.
+    watch.agent.process.signal(rustix::process::Signal::STOP)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for number in 0..200 {
+        raw.send(chat(&format!("k{number}"), true))?;
+        raw.until(STREAM_END)?;
+    }
+    watch.agent.process.signal(rustix::process::Signal::CONT)?;
+    let counted = |status: &system::agent::Status| {
+        status.health.kernel.get("drop_socket_ring_full").copied().unwrap_or_default() > 0
+    };
+    watch.wait_status("the losses to be counted", counted)?;
+    let metrics = watch.agent.metrics_text()?;
+    let line = metrics.lines().find(|line| line.contains("drop") && line.contains("socket"));
+    ensure!(line.is_some_and(|line| !line.ends_with(" 0")), "the metrics do not say it: {line:?}");
+    // Afterwards it sees again.
+    ask(peer.port, "after")?;
+    let seen = |records: &[system::agent::Record]| {
+        records.iter().any(|r| r.request_id.as_deref() == Some("after") && r.outcome.as_deref() == Some("ok"))
+    };
+    watch.follower.wait("the request after the loss", peer.port, Duration::from_secs(10), seen)?;
+    drop(watch);
+    peer.stop()
 }

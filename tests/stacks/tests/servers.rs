@@ -30,7 +30,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
 const PART: u32 = 50;
 /// Some lengths ask for errors and other outcomes: see `answer.py`.
 const LENGTHS: &str = "3-16";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 fn uvicorn_uvloop(dir: &Path) -> Result<()> {
     exercise(Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)?, dir)
@@ -115,9 +115,8 @@ fn nginx_in_front(dir: &Path) -> Result<()> {
         if facts(record) != facts(inner) || record.pid == inner.pid {
             faults.push(format!("outer {record:?}\ninner {inner:?}"));
         }
-        let later = |outer: Option<u64>, inner: Option<u64>| {
-            outer.is_some() == inner.is_some() && outer >= inner
-        };
+        let later =
+            |outer: Option<u64>, inner: Option<u64>| outer.is_some() == inner.is_some() && outer >= inner;
         if !later(record.t_first_token_ns, inner.t_first_token_ns)
             || !later(record.t_last_byte_out_ns, inner.t_last_byte_out_ns)
         {

@@ -14,8 +14,7 @@ pub(super) fn python() -> Result<String> {
     let wanted = workspace::root().join("tests/stacks/requirements.txt");
     let venv = workspace::target().join("stacks/venv");
     let made_from = venv.join("requirements.txt");
-    let text =
-        fs::read_to_string(&wanted).with_context(|| format!("cannot read {}", wanted.display()))?;
+    let text = fs::read_to_string(&wanted).with_context(|| format!("cannot read {}", wanted.display()))?;
     if fs::read_to_string(&made_from).is_ok_and(|old| old == text) {
         return Ok("present".into());
     }
@@ -24,8 +23,7 @@ pub(super) fn python() -> Result<String> {
         debian::install(&["python3", "python3-venv"])?;
     }
     doing("installing them under target/stacks/venv (half a minute)");
-    quiet(Command::new("python3").args(["-m", "venv"]).arg(&venv))
-        .context("install python3-venv by hand")?;
+    quiet(Command::new("python3").args(["-m", "venv"]).arg(&venv)).context("install python3-venv by hand")?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     quiet(Command::new(venv.join("bin/python")).args(pip).arg(&wanted))?;
     fs::write(&made_from, text).with_context(|| format!("cannot write {}", made_from.display()))?;

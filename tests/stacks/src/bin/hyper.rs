@@ -52,14 +52,12 @@ async fn serve(stream: TcpStream) {
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    log: Arc<Mutex<Log>>,
-) -> Result<Response<Pieces>, Infallible> {
+async fn answer(request: Request<Incoming>, log: Arc<Mutex<Log>>) -> Result<Response<Pieces>, Infallible> {
     let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
     // A body that breaks off is answered like an empty one.
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body =
+        request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let plan = Plan::new(&body);
     log.lock().unwrap_or_else(PoisonError::into_inner).begin(plan.line(id, method, path));
     let mut response = Response::new(Pieces::new(plan.pieces(), plan.streaming));

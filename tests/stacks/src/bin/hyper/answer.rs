@@ -76,7 +76,7 @@ impl Plan {
         json!({"prompt_tokens": 9, "completion_tokens": self.tokens, "total_tokens": 9 + self.tokens})
     }
 
-    fn event(&self, choice: Value) -> Bytes {
+    fn event(&self, choice: &Value) -> Bytes {
         let object = json!({"object": "chat.completion.chunk", "model": self.model, "choices": [choice]});
         Bytes::from(format!("data: {object}\n\n"))
     }
@@ -91,12 +91,12 @@ impl Plan {
             let whole = json!({"model": self.model, "choices": choices, "usage": self.usage()});
             return [whole.to_string().into()].into();
         }
-        let mut pieces = VecDeque::from([self.event(self.choice("delta", "", None))]);
-        pieces.extend((0..self.tokens).map(|_| self.event(self.choice("delta", "lorem ", None))));
+        let mut pieces = VecDeque::from([self.event(&self.choice("delta", "", None))]);
+        pieces.extend((0..self.tokens).map(|_| self.event(&self.choice("delta", "lorem ", None))));
         if self.outcome == "in_band_error" {
             pieces.push_back(Bytes::from_static(b"data: {\"error\": {\"message\": \"broke\"}}\n\n"));
         } else {
-            pieces.push_back(self.event(self.choice("delta", "", Some(self.reason))));
+            pieces.push_back(self.event(&self.choice("delta", "", Some(self.reason))));
             let usage = json!({"model": self.model, "choices": [], "usage": self.usage()});
             pieces.push_back(Bytes::from(format!("data: {usage}\n\n")));
         }

@@ -97,7 +97,8 @@ impl Drop for Stamped {
 
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or_default() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
+    u64::try_from(time.tv_sec).unwrap_or_default() * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or_default()
 }
 
 impl Read for Stamped {
@@ -111,11 +112,7 @@ impl Read for Stamped {
 }
 
 impl Write for Stamped {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let before = now();
         let result = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.wrote(std::iter::once(bytes), &result, before);
