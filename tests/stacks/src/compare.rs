@@ -13,6 +13,11 @@ use crate::truth::Truth;
 /// What an agent's time may differ from the server's own, at the 99th percentile, µs.
 const TOLERANCE_US: f64 = 200.0;
 
+/// A run of at least this many requests must know some of its own times sharply: at least this share of them to
+/// within the tolerance. Else the comparison says nothing.
+const LOAD: usize = 100;
+const SHARP_SHARE: f64 = 0.05;
+
 /// The comparison of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -139,7 +144,18 @@ impl Report {
                 violations.push(format!("{name}: {p99:.0} µs at p99, more than {TOLERANCE_US} µs"));
             }
         }
+        if self.requests >= LOAD && self.sharp_share() < SHARP_SHARE {
+            let percent = 100.0 * self.sharp_share();
+            violations
+                .push(format!("only {percent:.0} % of the peer's stamps are sharp enough to compare with"));
+        }
         violations
+    }
+
+    /// Share of the truth's times that are known to within the tolerance.
+    fn sharp_share(&self) -> f64 {
+        let sharp = self.widths.iter().filter(|width| **width <= TOLERANCE_US).count();
+        sharp as f64 / self.widths.len().max(1) as f64
     }
 }
 
@@ -152,6 +168,7 @@ impl fmt::Display for Report {
         }
         write!(f, "; width of the truth ")?;
         write_quantiles(f, &self.widths)?;
+        write!(f, " ({:.0} % sharp)", 100.0 * self.sharp_share())?;
         write!(f, "; before the client ")?;
         write_quantiles(f, &self.before_client)
     }
