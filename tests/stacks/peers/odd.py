@@ -3,7 +3,9 @@
 WAY says how connections get to whom answers them; the path of a request says how it is answered.
 """
 
+import io
 import os
+import select
 import signal
 import socket
 import sys
@@ -210,7 +212,69 @@ def splice(answer):
     by_file(answer, through_pipe)
 
 
+def segments(answer):
+    """One call of many segments: 20 (which are walked one by one) for a stream, 60 (more than are) else."""
+    plan = answer.plan
+    if plan.streaming:
+        answer.head("200 OK", *EVENTS)
+        for piece in plan.pieces:
+            data = chunk(piece)
+            step = -(-len(data) // 20)
+            before = now()
+            answer.conn.sendmsg([data[at : at + step] for at in range(0, len(data), step)])
+            answer.writes.wrote(piece, before, now())
+        answer.send(b"0\r\n\r\n")
+    else:
+        body = plan.pieces[0]
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        data = head.encode() + body
+        step = -(-len(data) // 60)
+        before = now()
+        answer.conn.sendmsg([data[at : at + step] for at in range(0, len(data), step)])
+        answer.writes.wrote(b"", before, now())
+
+
+def short_writes(answer):
+    """A large answer through a small buffer, without blocking: calls that take a part, and calls that are refused."""
+    answer.conn.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    answer.conn.setblocking(False)
+    body = answer.plan.pieces[0].replace(b"lorem ", b"lorem " * 20_000)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    left = memoryview(head.encode() + body)
+    while left:
+        before = now()
+        try:
+            left = left[answer.conn.send(left) :]
+            answer.writes.wrote(b"", before, now())
+        except BlockingIOError:
+            select.select([], [answer.conn], [])
+    answer.conn.setblocking(True)
+
+
+class Reader(io.RawIOBase):
+    """Reads with another call each time, and looks first without taking."""
+
+    def __init__(self, conn):
+        self.conn, self.turn = conn, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        self.conn.recv(100, socket.MSG_PEEK)
+        room = memoryview(buffer)
+        parts = [part for part in (room[:50], room[50:90], room[90:5000]) if part]
+        self.turn += 1
+        if self.turn % 3 == 0:
+            return self.conn.recvmsg_into(parts)[0]
+        if self.turn % 3 == 1:
+            return os.readv(self.conn.fileno(), parts)
+        return self.conn.recv_into(room)
+
+
 PATHS = {
+    "/segments": segments,
+    "/short_writes": short_writes,
     "/none": bodyless,
     "/same": bodyless,
     "/extensions": extensions,
@@ -235,10 +299,10 @@ def way_of(request):
     return bodyless if request.method == "HEAD" else PATHS.get(first, ordinary)
 
 
-def serve(conn, answering=lambda conn, request: conn):
+def serve(conn, answering=lambda conn, request: conn, file=None):
     """Answers the requests of a connection. `answering` may put another socket in place for the answer."""
     conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    file = conn.makefile("rb", buffering=1 << 16)
+    file = file or conn.makefile("rb", buffering=1 << 16)
     try:
         while True:
             request = Request(conn, file)
@@ -262,6 +326,11 @@ def accept_forever(listener, handle):
 
 def threads(listener):
     accept_forever(listener, lambda conn: threading.Thread(target=serve, args=(conn,), daemon=True).start())
+
+
+def reads(listener):
+    """Requests are read by every call there is."""
+    accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Reader(conn), 8192)))
 
 
 def one_by_one(listener):

@@ -23,6 +23,8 @@ pub enum Need {
     IoUring,
     /// curl.
     Curl,
+    /// A C compiler, and a kernel that takes 32-bit system calls.
+    Ia32,
 }
 
 impl Need {
@@ -36,6 +38,7 @@ impl Need {
             Self::Cc => host::tool("cc"),
             Self::IoUring => liburing(),
             Self::Curl => host::tool("curl"),
+            Self::Ia32 => ia32(),
         };
         found.err().map(|error| format!("{error:#}"))
     }
@@ -56,6 +59,13 @@ pub fn liburing() -> Result<PathBuf> {
     let dir = host::root().join("target/tools/liburing-dev/usr");
     ensure!(dir.join("include/liburing.h").is_file(), "liburing is not there; run `cargo xtask setup`");
     Ok(dir)
+}
+
+fn ia32() -> Result<PathBuf> {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let has_entry = symbols.lines().any(|line| line.contains("int80"));
+    ensure!(has_entry && cfg!(target_arch = "x86_64"), "the kernel takes no 32-bit system calls");
+    host::tool("cc")
 }
 
 /// The folder of the peers' sources.

@@ -17,6 +17,9 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("chunk_extensions_and_trailers", Need::Python, chunk_extensions_and_trailers),
     ("close_delimited", Need::Python, close_delimited),
     ("one_byte_a_call", Need::Python, one_byte_a_call),
+    ("reads_of_all_kinds", Need::Python, reads_of_all_kinds),
+    ("vectored_writes", Need::Python, vectored_writes),
+    ("short_and_refused_writes", Need::Python, short_and_refused_writes),
     ("upgrade", Need::Python, upgrade),
     ("r27_hostile_lengths", Need::Python, r27_hostile_lengths),
     ("r4_close_without_answer", Need::Python, r4_close_without_answer),
@@ -150,6 +153,54 @@ fn one_byte_a_call(dir: &Path) -> Result<()> {
             raw.send([*byte])?;
         }
         raw.until(STREAM_END)?;
+    }
+    expect_all(watch, &mut peer, &[], 3, dir)
+}
+
+/// `recv`, `readv` and `recvmsg` in turn, each after a `MSG_PEEK`, which takes nothing.
+fn reads_of_all_kinds(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("reads", dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for number in 0..30 {
+        // A long prompt before the model's name, so that one request takes several calls.
+        let body = raw::body(true, 8).replace("hello", &"hello ".repeat(number * 100));
+        raw.send(post("/v1/chat/completions", &format!("r{number}"), "", &body))?;
+        raw.until(STREAM_END)?;
+    }
+    expect_all(watch, &mut peer, &[], 30, dir)
+}
+
+/// Calls of 20 segments are read like one buffer; of 60, what is behind the 32nd is a gap of known size.
+fn vectored_writes(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let path = "/segments/v1/chat/completions";
+    let mut raw = Raw::connect(peer.port)?;
+    let mut sizes = Vec::new();
+    for (id, streaming) in [("a", true), ("b", false), ("c", true)] {
+        raw.send(post(path, id, "", &raw::body(streaming, 16)))?;
+        sizes.push(raw.until(if streaming { STREAM_END } else { "}}" })?.len() as u64);
+    }
+    let expected = [
+        "a POST /segments/v1/chat/completions 200 ok",
+        "b POST /segments/v1/chat/completions 200 ok [\"gap\"]",
+        "c POST /segments/v1/chat/completions 200 ok",
+    ];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let counted: Vec<u64> = records.iter().map(|record| record.bytes_out).collect();
+    ensure!(counted == sizes, "bytes out: {counted:?}, the client got {sizes:?}");
+    ensure!(records[0].chunks == Some(16) && records[2].chunks == Some(16), "{records:#?}");
+    Ok(())
+}
+
+/// A client that reads late, and a server that does not wait in its calls.
+fn short_and_refused_writes(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..3 {
+        let mut raw = Raw::connect(peer.port)?;
+        let path = "/short_writes/v1/chat/completions";
+        raw.send(post(path, &format!("w{number}"), "", &raw::body(false, 8)))?;
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        raw.until("total_tokens\": 17}}")?;
     }
     expect_all(watch, &mut peer, &[], 3, dir)
 }

@@ -197,7 +197,7 @@ fn r5_agent_restart(dir: &Path) -> Result<()> {
     let header = format!("x-gate: {}\r\n", gate.display());
     running.send(post("/gated", "b", &header, &stacks::raw::body(true, 8)))?;
     watch.records(peer.port, 1)?;
-    watch.agent.process.kill()?;
+    watch.agent.process.kill(Duration::from_secs(10))?;
     drop(watch);
     let watch = Watch::ports(&[peer.port], dir)?;
     std::fs::write(&gate, "")?;

@@ -25,6 +25,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("r50_clocks", Need::Python, r50_clocks),
     ("r51_io_uring_whole", Need::IoUring, r51_io_uring_whole),
     ("r51_io_uring_body", Need::IoUring, r51_io_uring_body),
+    ("r55_32_bit_calls", Need::Ia32, r55_32_bit_calls),
 ];
 
 const STREAM_END: &str = "0\r\n\r\n";
@@ -143,7 +144,16 @@ fn r51_io_uring_whole(dir: &Path) -> Result<()> {
 
 /// Requests and heads go by ordinary calls, bodies by `io_uring`: their sizes are exact and the gap is marked.
 fn r51_io_uring_body(dir: &Path) -> Result<()> {
-    let mut peer = io_uring("body", dir)?;
+    unreadable_bodies(io_uring("body", dir)?, dir)
+}
+
+/// Bodies go by 32-bit system calls, whose arguments are elsewhere: seen, sized, and marked as a gap.
+fn r55_32_bit_calls(dir: &Path) -> Result<()> {
+    let command = Command::new(machine::compile("int80.c", dir, &[])?);
+    unreadable_bodies(Peer::start("int80", command, dir)?, dir)
+}
+
+fn unreadable_bodies(mut peer: Peer, dir: &Path) -> Result<()> {
     let mut watch = Watch::ports(&[peer.port], dir)?;
     let mut sizes = Vec::new();
     for number in 0..10 {
