@@ -4,6 +4,7 @@
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
 mod clients;
+mod driver;
 mod http;
 mod identity;
 mod lives;
@@ -26,8 +27,8 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 5] =
-    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS];
+const GROUPS: [&[(&str, Need, Test)]; 6] =
+    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
