@@ -2,14 +2,16 @@
 //! client and eight.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use stacks::compare::Report;
 use stacks::machine::{self, Need};
 use stacks::peer::Peer;
+use stacks::raw::{Raw, chat};
 use stacks::watch::Watch;
 use system::host;
 use system::rig::{ClientView, Load};
@@ -24,6 +26,9 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("node_http", Need::Node, node_http),
     ("hyper_writev", Need::Nothing, hyper_writev),
     ("nginx_in_front", Need::Nginx, nginx_in_front),
+    ("pipelining_uvicorn", Need::Python, pipelining_uvicorn),
+    ("pipelining_hyper", Need::Nothing, pipelining_hyper),
+    ("streams_200", Need::Nothing, streams_200),
 ];
 
 /// Requests of one part of the load.
@@ -147,4 +152,59 @@ fn nginx(upstream: u16, dir: &Path) -> Result<Peer> {
     command.arg("-e").arg(dir.join("nginx.err")).arg("-p").arg(dir).arg("-c").arg(&config_file);
     let process = system::process::Process::start("nginx", command, dir)?;
     Peer::listening("nginx", process, port, dir)
+}
+
+/// Real servers parse ahead and answer in order.
+fn pipelining_uvicorn(dir: &Path) -> Result<()> {
+    pipelining(Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)?, dir)
+}
+
+fn pipelining_hyper(dir: &Path) -> Result<()> {
+    pipelining(hyper(dir)?, dir)
+}
+
+fn pipelining(mut peer: Peer, dir: &Path) -> Result<()> {
+    let watch = Watch::ports(&[peer.port], dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for batch in 0..10 {
+        // As much as is captured of one call.
+        let requests: String = (0..4).map(|n| chat(&format!("p{batch}-{n}"), n != 3)).collect();
+        raw.send(requests)?;
+        let mut answers = String::new();
+        // The last of them is a whole answer.
+        while answers.matches("HTTP/1.1 200").count() < 4 || !answers.ends_with("}") {
+            answers.push_str(&raw.some()?);
+        }
+    }
+    expect_all(watch, &mut peer, &[], 40, dir)
+}
+
+/// Two hundred streams at fifty events a second each: nothing is lost, and the agent stays small.
+fn streams_200(dir: &Path) -> Result<()> {
+    const STREAMS: u32 = 200;
+    /// Share of one core.
+    const CPU: f64 = 0.15;
+    const GROWTH: u64 = 8 << 20;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stacks-hyper"));
+    command.env("TOKEN_INTERVAL_MS", "20");
+    let mut peer = Peer::start("hyper", command, dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    let load = Load::requests(STREAMS, 2 * STREAMS).with("output-tokens", 300);
+    let agent = &watch.agent.process;
+    let (cpu, memory, start) = (agent.cpu_seconds()?, crate::http::rss(agent.pid())?, Instant::now());
+    let clients = load.start(peer.port, dir)?.finish(LIMIT)?;
+    let share = (agent.cpu_seconds()? - cpu) / start.elapsed().as_secs_f64();
+    let grown = crate::http::rss(agent.pid())?.saturating_sub(memory);
+    let dropped = watch.agent.status()?.health.dropped();
+    writeln!(
+        io::stdout().lock(),
+        "streams_200: {:.1} % of a core, grown by {} KiB",
+        100.0 * share,
+        grown / 1024
+    )?;
+    expect_all(watch, &mut peer, &clients, clients.len(), dir)?;
+    ensure!(dropped == 0, "{dropped} records were lost");
+    ensure!(share < CPU, "the agent took {:.1} % of a core", 100.0 * share);
+    ensure!(grown < GROWTH, "the agent grew by {grown} bytes");
+    Ok(())
 }

@@ -14,7 +14,13 @@ use tokio::time::{Sleep, sleep};
 
 use crate::stamped::Line;
 
+/// Between two pieces of a stream, unless `TOKEN_INTERVAL_MS` says otherwise.
 const TOKEN_INTERVAL: Duration = Duration::from_millis(2);
+
+fn token_interval() -> Duration {
+    let asked = std::env::var("TOKEN_INTERVAL_MS").ok().and_then(|text| text.parse().ok());
+    asked.map_or(TOKEN_INTERVAL, Duration::from_millis)
+}
 
 /// How a request is answered.
 pub(crate) struct Plan {
@@ -109,11 +115,13 @@ impl Plan {
 pub(crate) struct Pieces {
     left: VecDeque<Bytes>,
     sleep: Option<Pin<Box<Sleep>>>,
+    interval: Duration,
 }
 
 impl Pieces {
     pub(crate) fn new(left: VecDeque<Bytes>, slowly: bool) -> Self {
-        Self { left, sleep: slowly.then(|| Box::pin(sleep(TOKEN_INTERVAL))) }
+        let interval = token_interval();
+        Self { left, sleep: slowly.then(|| Box::pin(sleep(interval))), interval }
     }
 }
 
@@ -125,11 +133,14 @@ impl Body for Pieces {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let interval = self.interval;
         if let Some(sleep) = self.sleep.as_mut() {
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            sleep.as_mut().reset(tokio::time::Instant::now() + TOKEN_INTERVAL);
+            // From when it was due, so that the rate is kept; but what was missed is not made up for in a burst.
+            let due = sleep.deadline() + interval;
+            sleep.as_mut().reset(due.max(tokio::time::Instant::now()));
         }
         Poll::Ready(self.left.pop_front().map(|piece| Ok(Frame::data(piece))))
     }
