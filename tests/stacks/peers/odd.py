@@ -27,6 +27,10 @@ class Request:
         while (line := file.readline().decode("latin-1").strip()) != "":
             name, value = line.split(":", 1)
             self.headers[name.lower()] = value.strip()
+        self.id = self.headers.get("x-request-id")
+        if self.path.startswith("/too_large"):
+            self.plan = Plan(self.method, self.path, b"")
+            return
         if self.headers.get("expect", "").lower() == "100-continue":
             conn.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         if self.headers.get("transfer-encoding") == "chunked":
@@ -37,7 +41,6 @@ class Request:
                 pass
         else:
             self.body = file.read(int(self.headers.get("content-length", 0)))
-        self.id = self.headers.get("x-request-id")
         self.plan = Plan(self.method, self.path, self.body)
 
 
@@ -133,6 +136,12 @@ def big(answer):
     # Keys in another order: what matters comes last.
     answer.head("200 OK", "content-type: application/json", f"content-length: {len(body)}")
     answer.send(body)
+
+
+def too_large(answer):
+    """Refuses without reading the body, and closes."""
+    answer.head("413 Payload Too Large", "content-length: 0", "connection: close")
+    raise EOFError
 
 
 def reluctant(answer):
@@ -283,6 +292,7 @@ PATHS = {
     "/split": split,
     "/big": big,
     "/reluctant": reluctant,
+    "/too_large": too_large,
     "/halfway": halfway,
     "/unmarked": unmarked,
     "/endless": endless,

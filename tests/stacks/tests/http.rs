@@ -20,6 +20,8 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("reads_of_all_kinds", Need::Python, reads_of_all_kinds),
     ("vectored_writes", Need::Python, vectored_writes),
     ("short_and_refused_writes", Need::Python, short_and_refused_writes),
+    ("answer_before_the_body", Need::Python, answer_before_the_body),
+    ("http_1_0", Need::Python, http_1_0),
     ("upgrade", Need::Python, upgrade),
     ("r27_hostile_lengths", Need::Python, r27_hostile_lengths),
     ("r4_close_without_answer", Need::Python, r4_close_without_answer),
@@ -203,6 +205,34 @@ fn short_and_refused_writes(dir: &Path) -> Result<()> {
         raw.until("total_tokens\": 17}}")?;
     }
     expect_all(watch, &mut peer, &[], 3, dir)
+}
+
+/// A refusal that does not wait for the body: after `Expect`, and in the middle of it.
+fn answer_before_the_body(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let head = |id: &str, more: &str| {
+        format!("POST /too_large HTTP/1.1\r\nx-request-id: {id}\r\ncontent-length: 9000000\r\n{more}\r\n")
+    };
+    for (id, more, body) in [("a", "expect: 100-continue\r\n", 0), ("b", "", 1000), ("c", "", 100)] {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(head(id, more) + &"x".repeat(body))?;
+        let answer = raw.rest();
+        ensure!(answer.starts_with("HTTP/1.1 413"), "{answer:?}");
+    }
+    let expected = ["a", "b", "c"].map(|id| format!("{id} POST /too_large 413 client_4xx"));
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Clients that close after each answer, or wait for the server to.
+fn http_1_0(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..20 {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(chat(&format!("o{number}"), false).replace("HTTP/1.1", "HTTP/1.0"))?;
+        raw.rest();
+    }
+    expect_all(watch, &mut peer, &[], 20, dir)
 }
 
 /// A WebSocket: its handshake is a request, its frames are none.
