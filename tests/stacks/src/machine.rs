@@ -51,8 +51,18 @@ pub fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Folder of liburing's headers and library, which `cargo xtask setup` unpacks.
-pub fn liburing() -> Result<PathBuf> {
+/// What a C compiler needs to build with liburing, which `cargo xtask setup` unpacks.
+pub fn liburing_arguments() -> Result<[String; 2]> {
+    let dir = liburing()?;
+    // `lib/<triple>/liburing.a`: linked statically, since nothing is installed.
+    let triples = std::fs::read_dir(dir.join("lib")).context("liburing's package has no libraries")?;
+    let archive =
+        triples.flatten().map(|triple| triple.path().join("liburing.a")).find(|path| path.is_file());
+    let archive = archive.context("liburing's package has no static library")?;
+    Ok([format!("-I{}", dir.join("include").display()), archive.display().to_string()])
+}
+
+fn liburing() -> Result<PathBuf> {
     host::tool("cc")?;
     let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
     ensure!(matches!(setting.trim(), "" | "0" | "1"), "io_uring is disabled by sysctl");

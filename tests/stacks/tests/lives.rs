@@ -109,11 +109,8 @@ fn wall(text: &str) -> Result<SystemTime> {
 }
 
 fn io_uring(way: &str, dir: &Path) -> Result<Peer> {
-    let liburing = machine::liburing()?;
-    let include = format!("-I{}", liburing.join("include").display());
-    let library = liburing.join("lib/x86_64-linux-gnu/liburing.a");
-    let library = library.to_str().context("a path that is not UTF-8")?;
-    let mut command = Command::new(machine::compile("iouring.c", dir, &[&include, library])?);
+    let [include, library] = machine::liburing_arguments()?;
+    let mut command = Command::new(machine::compile("iouring.c", dir, &[&include, &library])?);
     command.arg(way);
     Peer::start("iouring", command, dir)
 }

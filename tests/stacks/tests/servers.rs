@@ -172,7 +172,7 @@ fn pipelining(mut peer: Peer, dir: &Path) -> Result<()> {
         raw.send(requests)?;
         let mut answers = String::new();
         // The last of them is a whole answer.
-        while answers.matches("HTTP/1.1 200").count() < 4 || !answers.ends_with("}") {
+        while answers.matches("HTTP/1.1 200").count() < 4 || !answers.ends_with('}') {
             answers.push_str(&raw.some()?);
         }
     }
