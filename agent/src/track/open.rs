@@ -160,6 +160,9 @@ impl Open {
 
     /// Closes the books. `body` is the response's, as far as it came.
     pub(super) fn finish(mut self, ending: Ending, body: &Body) -> Box<Exchange> {
+        if self.api.is_openai() && body.ends_lost() {
+            self.flag(Flag::Gap);
+        }
         let outcome = self.outcome(ending, body);
         let exchange = &mut *self.exchange;
         exchange.id = Some(self.id);

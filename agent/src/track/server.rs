@@ -351,6 +351,12 @@ impl Server {
         let at = Stamp::from(&state.header);
         match (state.old, state.new) {
             (_, socket::tcp::CLOSE_WAIT) => self.exchanges.client_closed(at.time_ns),
+            // From there to the end means that the client had closed, though it may not have been said: it is only
+            // said of connections from which something was read.
+            (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
+                self.exchanges.client_closed(at.time_ns);
+                self.server_closed(at, cx);
+            }
             (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
                 self.finish(Ending::ClientGone, "after_close", at, cx);
             }

@@ -239,6 +239,17 @@ fn calls_without_payload() {
 }
 
 #[test]
+fn an_answer_without_payload_is_not_called_empty() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, post("/v1/chat/completions", "{}"));
+    rig.send(1, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n");
+    rig.call(1, DIR_SEND, &[0; 5000], (0, 0), 0);
+    assert_eq!(rig.outcomes(), [Outcome::Ok]);
+    assert_eq!(rig.finished()[0].flags, [Flag::Gap]);
+}
+
+#[test]
 fn secrets_do_not_stay() {
     let body = format!(
         r#"{{"model":"m","{SECRET}":"{SECRET}","messages":[{{"content":"a\"{SECRET}"}}],"n":[{SECRET}]}}"#
