@@ -4,12 +4,14 @@
 //! several `data:` lines is over with the last of them.) Comments, other fields and `[DONE]` are no events.
 
 use super::{
-    json::{Facts, Lexer},
+    json::{Facts, Grammar, Lexer},
     mask::masked,
 };
 
 const DATA: &[u8] = b"data:";
 const DONE: &[u8] = b"[DONE]";
+/// With one of these begins a line of a stream.
+const BEGINS: &[&[u8]] = &[DATA, b"event:", b"id:", b": "];
 
 #[derive(Clone, Copy, Debug)]
 enum Line {
@@ -41,18 +43,18 @@ pub(super) struct Sse {
 
 impl Sse {
     /// At the beginning of a body.
-    pub(super) fn new() -> Self {
-        Self { line: Line::Field(0), cr: false, open: false, done: false, lexer: Lexer::new() }
+    pub(super) fn new(grammar: Grammar) -> Self {
+        Self { line: Line::Field(0), cr: false, open: false, done: false, lexer: Lexer::new(grammar) }
     }
 
     /// The bytes begin with a line of such a stream.
     pub(super) fn begins(bytes: &[u8]) -> bool {
-        bytes.starts_with(DATA)
+        BEGINS.iter().any(|line| bytes.starts_with(line))
     }
 
     /// The end marker was seen.
     pub(super) fn done(&self) -> bool {
-        self.done
+        self.done || self.facts().ended
     }
 
     /// What the events told so far.
@@ -169,7 +171,7 @@ impl Sse {
 
     fn event_end(&mut self) -> bool {
         self.open = false;
-        let content = self.lexer.facts_mut().take_content();
+        let content = self.lexer.facts_mut().end_event();
         self.lexer.restart();
         content
     }
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
 
     fn events(pieces: &[&str]) -> (u64, String, bool) {
-        let mut sse = Sse::new();
+        let mut sse = Sse::new(Grammar::OPENAI.answer());
         let (mut events, mut masked) = (0, String::new());
         for piece in pieces {
             let mut bytes = piece.as_bytes().to_vec();
@@ -245,12 +247,12 @@ mod tests {
 
     #[test]
     fn after_a_gap_the_next_line_counts_again() {
-        let mut sse = Sse::new();
+        let mut sse = Sse::new(Grammar::OPENAI.answer());
         assert_eq!(sse.feed(&mut TOKEN.as_bytes()[..20].to_vec()), 0);
         sse.gap();
         let rest = format!("lost text\"}},\"finish_reason\":\"length\"}}]}}\n\n{TOKEN}\n\ndata: [DONE]\n");
         assert_eq!(sse.feed(&mut rest.into_bytes()), 1);
-        assert_eq!(sse.facts().finish_reason.as_deref(), Some("length"));
+        assert_eq!(sse.facts().finish_reason(), Some("length"));
         assert!(sse.done());
     }
 }

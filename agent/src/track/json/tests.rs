@@ -2,8 +2,8 @@ use super::{scalar::MAX_KEPT, *};
 use crate::track::tests::Lcg;
 
 /// Feeds pieces, with a gap between them where `None` stands; the facts and the masked bytes.
-fn feed(pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
-    let mut lexer = Lexer::new();
+fn feed_as(grammar: Grammar, pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
+    let mut lexer = Lexer::new(grammar);
     let mut all = Vec::new();
     for piece in pieces {
         let Some(bytes) = piece else {
@@ -15,6 +15,15 @@ fn feed(pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
         all.extend_from_slice(&bytes);
     }
     (lexer.facts().clone(), all)
+}
+
+fn feed(pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
+    feed_as(Grammar::OPENAI.both(), pieces)
+}
+
+fn as_text(grammar: Grammar, text: &str) -> (Facts, String) {
+    let (facts, masked) = feed_as(grammar, &[Some(text.as_bytes())]);
+    (facts, String::from_utf8(masked).unwrap())
 }
 
 fn whole(text: &str) -> (Facts, String) {
@@ -44,9 +53,9 @@ fn an_answer_keeps_its_counts() {
         {"role":"assistant","content":"secret"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,
         "completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":5}}}"#,
     );
-    assert_eq!((facts.input_tokens, facts.output_tokens), (Some(7), Some(2)));
-    assert_eq!(facts.finish_reason.as_deref(), Some("stop"));
-    assert!(facts.any_content && !facts.error && !facts.interleaved);
+    assert_eq!((facts.input_tokens(), facts.output_tokens()), (Some(7), Some(2)));
+    assert_eq!(facts.finish_reason(), Some("stop"));
+    assert!(facts.has_content() && !facts.error && !facts.interleaved);
     assert!(!masked.contains("secret") && masked.contains(r#""created":11"#), "{masked}");
 }
 
@@ -68,7 +77,7 @@ fn what_is_content_and_what_is_an_error() {
         (r#"{"object":"error","message":"a"}"#, false, true),
     ] {
         let (facts, masked) = whole(text);
-        assert_eq!((facts.any_content, facts.error), (content, error), "{text}");
+        assert_eq!((facts.has_content(), facts.error), (content, error), "{text}");
         assert_eq!(whole(&masked).0, facts, "{text}");
     }
 }
@@ -139,38 +148,111 @@ fn the_tail_of_a_body_is_understood_after_a_gap() {
     }
     let tail = br#"secret"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
     let (facts, _) = feed(&[None, Some(tail)]);
-    assert_eq!((facts.input_tokens, facts.output_tokens), (Some(3), Some(4)));
-    assert_eq!(facts.finish_reason.as_deref(), Some("length"));
+    assert_eq!((facts.input_tokens(), facts.output_tokens()), (Some(3), Some(4)));
+    assert_eq!(facts.finish_reason(), Some("length"));
+}
+
+#[test]
+fn a_side_keeps_only_what_it_may_tell() {
+    let text =
+        r#"{"model":"m","stop_reason":"why","max_tokens":12,"usage":{"input_tokens":34},"type":"error"}"#;
+    for (grammar, expected) in [
+        (
+            Grammar::ANTHROPIC.request(),
+            r#"{"model":"m","stop_reason":"xxx","max_tokens":12,"usage":{"input_tokens":11},"type":"xxxxx"}"#,
+        ),
+        (
+            Grammar::ANTHROPIC.answer(),
+            r#"{"model":"m","stop_reason":"why","max_tokens":11,"usage":{"input_tokens":34},"type":"error"}"#,
+        ),
+        (
+            Grammar::SGLANG.answer(),
+            r#"{"model":"x","stop_reason":"xxx","max_tokens":11,"usage":{"input_tokens":11},"type":"xxxxx"}"#,
+        ),
+    ] {
+        assert_eq!(as_text(grammar, text).1, expected);
+    }
+}
+
+#[test]
+fn words_are_kept_only_if_listed() {
+    let grammar = Grammar::RESPONSES.answer();
+    for (value, kept) in [
+        ("completed", true),
+        ("complete", false),
+        ("completed2", false),
+        ("comp\\u006ceted", false),
+        ("my secret", false),
+        ("", true),
+    ] {
+        let text = format!(r#"{{"status":"{value}","model":"m"}}"#);
+        let (facts, masked) = as_text(grammar, &text);
+        assert_eq!((facts.finish_reason(), masked == text), ((value == "completed").then_some(value), kept));
+        assert_eq!(facts.model.as_deref(), Some("m"), "{value}");
+    }
+}
+
+#[test]
+fn prompt_tokens_of_a_cache_are_counted() {
+    let text = r#"{"usage":{"input_tokens":3,"cache_read_input_tokens":40,"cache_creation_input_tokens":500,
+        "output_tokens":9}}"#;
+    let facts = as_text(Grammar::ANTHROPIC.answer(), text).0;
+    assert_eq!((facts.input_tokens(), facts.output_tokens()), (Some(543), Some(9)));
+}
+
+#[test]
+fn usage_is_better_than_timings_whatever_their_order() {
+    let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
+    let timings = r#""timings":{"prompt_n":4,"cache_n":1,"predicted_n":3}"#;
+    for (text, expected) in [
+        (format!("{{{usage},{timings}}}"), (Some(7), Some(2), Some("usage"))),
+        (format!("{{{timings},{usage}}}"), (Some(7), Some(2), Some("usage"))),
+        (format!("{{{timings}}}"), (Some(5), Some(3), Some("timings"))),
+    ] {
+        let facts = whole(&text).0;
+        assert_eq!((facts.input_tokens(), facts.output_tokens(), facts.tokens_source()), expected, "{text}");
+    }
+}
+
+#[test]
+fn counts_of_one_choice_are_not_those_of_several() {
+    let one = r#"{"text":"a","meta_info":{"prompt_tokens":3,"completion_tokens":1}}"#;
+    let facts = as_text(Grammar::SGLANG.answer(), &format!("[{one}]")).0;
+    assert_eq!((facts.output_tokens(), facts.tokens_source()), (Some(1), Some("meta_info")));
+    let facts = as_text(Grammar::SGLANG.answer(), &format!("[{one},{one}]")).0;
+    assert_eq!((facts.input_tokens(), facts.output_tokens(), facts.tokens_source()), (None, None, None));
+    assert!(facts.has_content());
 }
 
 // A deterministic generator of documents that look like those of the APIs.
 
-const NAMES: &[&str] = &[
-    "model",
-    "stream",
-    "max_tokens",
-    "choices",
-    "delta",
-    "message",
-    "content",
-    "usage",
-    "prompt_tokens",
-    "completion_tokens",
-    "finish_reason",
-    "index",
-    "error",
-    "object",
-    "tool_calls",
-    "stream_options",
-    "include_usage",
-    "text",
-    "user",
-    "mode",
-    "",
-    "naïve",
-    "a\\\"b",
-    "top\\u0041",
+const GRAMMARS: &[Grammar] = &[
+    Grammar::OPENAI,
+    Grammar::EMBED,
+    Grammar::RESPONSES,
+    Grammar::ANTHROPIC,
+    Grammar::OLLAMA,
+    Grammar::KSERVE,
+    Grammar::GENERATE,
+    Grammar::COMPLETIONS,
+    Grammar::ANY,
 ];
+/// Names that are not kept, beside those that are.
+const OTHER_NAMES: &[&str] = &["user", "mode", "", "naïve", "a\\\"b", "top\\u0041"];
+
+fn name(lcg: &mut Lcg) -> &'static str {
+    match lcg.below(keys::NAMES.len() + OTHER_NAMES.len()).checked_sub(keys::NAMES.len()) {
+        Some(at) => OTHER_NAMES[at],
+        None => std::str::from_utf8(keys::NAMES[lcg.below(keys::NAMES.len())]).unwrap(),
+    }
+}
+
+/// A path of the rules, most of the time, so that they meet.
+fn grammar(lcg: &mut Lcg) -> Grammar {
+    let grammar = GRAMMARS[lcg.below(GRAMMARS.len())];
+    [grammar.request(), grammar.answer(), grammar.answer()][lcg.below(3)]
+}
+
 const TEXTS: &[&str] = &[
     "",
     "stop",
@@ -181,6 +263,8 @@ const TEXTS: &[&str] = &[
     "日本語",
     "{}[]:,",
     "content_filter",
+    "message_stop",
+    "completed",
     "\\\\\\\"",
 ];
 const NUMBERS: &[&str] = &["0", "7", "-1.5e3", "1234567890123456789", "99999999999999999999999", "0.25"];
@@ -208,9 +292,13 @@ fn list(lcg: &mut Lcg, depth: u32, out: &mut String, around: [char; 2], named: b
         if i > 0 {
             out.push(',');
         }
+        if named && lcg.below(2) == 0 {
+            member(lcg, depth, out);
+            continue;
+        }
         if named {
             out.push('"');
-            out.push_str(NAMES[lcg.below(NAMES.len())]);
+            out.push_str(name(lcg));
             out.push_str("\":");
         }
         generate(lcg, depth + 1, out);
@@ -218,17 +306,46 @@ fn list(lcg: &mut Lcg, depth: u32, out: &mut String, around: [char; 2], named: b
     out.push(around[1]);
 }
 
+/// A member at the path of a rule.
+fn member(lcg: &mut Lcg, depth: u32, out: &mut String) {
+    let path = rules::path(lcg.below(rules::COUNT)).trim_start_matches("[].").trim_start_matches("[]");
+    let mut closing = Vec::new();
+    for (i, part) in path.split('.').enumerate() {
+        let name = part.trim_end_matches("[]");
+        if i > 0 {
+            out.push('{');
+            closing.push('}');
+        }
+        out.push_str(&format!("\"{name}\":"));
+        if part.ends_with("[]") {
+            out.push('[');
+            closing.push(']');
+        }
+    }
+    generate(lcg, depth + 1, out);
+    out.extend(closing.iter().rev());
+}
+
+fn document(lcg: &mut Lcg) -> String {
+    let mut text = String::new();
+    if lcg.below(8) == 0 {
+        list(lcg, 0, &mut text, ['[', ']'], false);
+    } else {
+        list(lcg, 0, &mut text, ['{', '}'], true);
+    }
+    text
+}
+
 #[test]
 fn masked_documents_are_valid_and_tell_the_same() {
     let mut lcg = Lcg::new(7);
-    for _ in 0..3000 {
-        let mut text = String::new();
-        list(&mut lcg, 0, &mut text, ['{', '}'], true);
+    for _ in 0..5000 {
+        let (grammar, text) = (grammar(&mut lcg), document(&mut lcg));
         assert!(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), "{text}");
-        let (facts, masked) = whole(&text);
+        let (facts, masked) = as_text(grammar, &text);
         assert!(serde_json::from_str::<serde::de::IgnoredAny>(&masked).is_ok(), "{text}\n{masked}");
         assert_eq!(masked.len(), text.len());
-        assert_eq!(whole(&masked), (facts.clone(), masked.clone()), "{text}");
+        assert_eq!(as_text(grammar, &masked), (facts.clone(), masked.clone()), "{text}");
     }
 }
 
@@ -236,28 +353,26 @@ fn masked_documents_are_valid_and_tell_the_same() {
 fn splits_do_not_matter() {
     let mut lcg = Lcg::new(11);
     for _ in 0..150 {
-        let mut text = String::new();
-        list(&mut lcg, 0, &mut text, ['{', '}'], true);
+        let (grammar, text) = (grammar(&mut lcg), document(&mut lcg));
         let bytes = text.as_bytes();
-        let (facts, _) = feed(&[Some(bytes)]);
+        let (facts, _) = feed_as(grammar, &[Some(bytes)]);
         for at in 0..=bytes.len() {
             let (a, b) = bytes.split_at(at);
-            let (split, masked) = feed(&[Some(a), Some(b)]);
+            let (split, masked) = feed_as(grammar, &[Some(a), Some(b)]);
             assert_eq!(split, facts, "{text} at {at}");
             let (a, b) = masked.split_at(at);
-            assert_eq!(feed(&[Some(a), Some(b)]), (split, masked.clone()), "{text} at {at}");
+            assert_eq!(feed_as(grammar, &[Some(a), Some(b)]), (split, masked.clone()), "{text} at {at}");
         }
         let single: Vec<Option<&[u8]>> = bytes.chunks(1).map(Some).collect();
-        assert_eq!(feed(&single).0, facts, "{text}");
+        assert_eq!(feed_as(grammar, &single).0, facts, "{text}");
     }
 }
 
 #[test]
 fn gaps_tell_the_same_after_masking() {
     let mut lcg = Lcg::new(13);
-    for _ in 0..3000 {
-        let mut text = String::new();
-        list(&mut lcg, 0, &mut text, ['{', '}'], true);
+    for _ in 0..5000 {
+        let (grammar, text) = (grammar(&mut lcg), document(&mut lcg));
         let bytes = text.as_bytes();
         let (mut a, mut b) = (lcg.below(bytes.len() + 1), lcg.below(bytes.len() + 1));
         if a > b {
@@ -265,11 +380,11 @@ fn gaps_tell_the_same_after_masking() {
         }
         let middle = b + lcg.below(bytes.len() - b + 1);
         let (facts, masked) =
-            feed(&[Some(&bytes[..a]), None, Some(&bytes[b..middle]), Some(&bytes[middle..])]);
+            feed_as(grammar, &[Some(&bytes[..a]), None, Some(&bytes[b..middle]), Some(&bytes[middle..])]);
         let (head, rest) = masked.split_at(a);
         let (tail, end) = rest.split_at(middle - b);
         assert_eq!(
-            feed(&[Some(head), None, Some(tail), Some(end)]),
+            feed_as(grammar, &[Some(head), None, Some(tail), Some(end)]),
             (facts, masked.clone()),
             "{text} {a}..{b}"
         );
