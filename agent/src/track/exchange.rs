@@ -147,7 +147,7 @@ pub struct Exchange {
     pub input_tokens: Option<u64>,
     /// Tokens of the answer that it states.
     pub output_tokens: Option<u64>,
-    /// Where it states them ("usage", "meta_info", "timings", "ollama", "details").
+    /// Where it states them (`usage`, `meta_info`, `timings`, `ollama`, `details`).
     pub tokens_source: Option<&'static str>,
     /// Largest number of completion tokens the client asked for.
     pub max_tokens: Option<u64>,

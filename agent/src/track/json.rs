@@ -7,19 +7,24 @@
 //! the unescaped characters `"model"` followed by a colon can only be a member: there the lexer knows again where
 //! it is ([`lost`]).
 
+mod act;
 mod facts;
+mod grammar;
 mod keys;
 mod lost;
 mod nesting;
+mod place;
 mod rules;
 mod scalar;
 
+use act::Act;
+pub(super) use act::Engine;
 pub(super) use facts::{Facts, is_filter};
+pub(super) use grammar::Grammar;
 use keys::{Key, KeyMatch, WordMatch};
 use lost::Lost;
 use nesting::{Kind, Level, MAX_DEPTH};
-use rules::{Act, Place};
-pub(super) use rules::{Engine, Grammar};
+use place::Place;
 use scalar::{Digits, mask_back};
 
 use super::mask::masked;

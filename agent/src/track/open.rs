@@ -234,8 +234,8 @@ impl Open {
         if self.api.marks_end && body.is_stream() && !body.done() && !finished {
             return if gap { Outcome::Unknown } else { Outcome::Truncated };
         }
-        let empty = !facts.has_content() && !(gap && facts.output_tokens().is_some_and(|n| n > 0));
-        if !self.api.generates || !empty {
+        let counted = gap && facts.output_tokens().is_some_and(|n| n > 0);
+        if !self.api.generates || facts.has_content() || counted {
             return Outcome::Ok;
         }
         match (gap, finished) {

@@ -5,18 +5,17 @@
 
 use super::{
     json::{Facts, Grammar, Lexer},
-    mask::masked,
+    mask::{Narrow, masked},
 };
 
-const DATA: &[u8] = b"data:";
+/// Names of fields that stay; what follows the second is masked. Sorted.
+const FIELDS: &[&[u8]] = &[b"data:", b"event:"];
+const DATA: usize = 0;
 const DONE: &[u8] = b"[DONE]";
-/// With one of these begins a line of a stream.
-const BEGINS: &[&[u8]] = &[DATA, b"event:", b"id:", b": "];
-
 #[derive(Clone, Copy, Debug)]
 enum Line {
-    /// At this byte of the field name `data:`.
-    Field(u8),
+    /// In the name of a field.
+    Field(Narrow),
     /// Behind it: blanks before the document.
     Blank,
     /// At this byte of `[DONE]`.
@@ -27,6 +26,12 @@ enum Line {
     Other,
     /// Somewhere in some line, after a gap.
     Lost,
+}
+
+impl Line {
+    fn begin() -> Self {
+        Self::Field(Narrow::new(FIELDS))
+    }
 }
 
 /// The state of one stream of events.
@@ -44,12 +49,12 @@ pub(super) struct Sse {
 impl Sse {
     /// At the beginning of a body.
     pub(super) fn new(grammar: Grammar) -> Self {
-        Self { line: Line::Field(0), cr: false, open: false, done: false, lexer: Lexer::new(grammar) }
+        Self { line: Line::begin(), cr: false, open: false, done: false, lexer: Lexer::new(grammar) }
     }
 
     /// The bytes begin with a line of such a stream.
     pub(super) fn begins(bytes: &[u8]) -> bool {
-        BEGINS.iter().any(|line| bytes.starts_with(line))
+        FIELDS.iter().any(|name| bytes.starts_with(name))
     }
 
     /// The end marker was seen.
@@ -73,7 +78,7 @@ impl Sse {
     /// After a gap: a line begins here. What the line before it had counts with the next line end.
     pub(super) fn resume(&mut self) {
         if matches!(self.line, Line::Lost) {
-            self.line = Line::Field(0);
+            self.line = Line::begin();
             self.open = false;
             self.lexer.restart();
         }
@@ -116,11 +121,17 @@ impl Sse {
     fn prefix(&mut self, line: &mut [u8], at: &mut usize) -> Line {
         let b = line[*at];
         match self.line {
-            Line::Field(n) if DATA[usize::from(n)] == b => {
+            Line::Field(mut name) => {
+                if !name.push(FIELDS, b) {
+                    return Line::Other;
+                }
                 *at += 1;
-                if usize::from(n) + 1 == DATA.len() { Line::Blank } else { Line::Field(n + 1) }
+                match name.exact(FIELDS) {
+                    None => Line::Field(name),
+                    Some(DATA) => Line::Blank,
+                    Some(_) => Line::Other,
+                }
             }
-            Line::Field(_) => Line::Other,
             Line::Blank if b == b' ' => {
                 *at += 1;
                 Line::Blank
@@ -153,9 +164,10 @@ impl Sse {
             return false;
         }
         self.cr = b == b'\r';
-        let line = std::mem::replace(&mut self.line, Line::Field(0));
+        let line = std::mem::replace(&mut self.line, Line::begin());
         match line {
-            Line::Field(0) | Line::Lost => self.event_end(),
+            Line::Field(name) if name.is_new() => self.event_end(),
+            Line::Lost => self.event_end(),
             Line::Data if self.lexer.complete() => self.event_end(),
             Line::Data => {
                 self.open = true;

@@ -55,7 +55,7 @@ const ADMIN: &[&str] = &[
     "/v2/systemsharedmemory/",
     "/v2/trace/",
 ];
-/// Methods of the KServe service that do no work.
+/// Methods of the `KServe` service that do no work.
 const KSERVE_GRPC: &[&str] = &[
     "ServerLive",
     "ServerReady",

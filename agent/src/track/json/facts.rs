@@ -1,8 +1,8 @@
 //! What a body told.
 
 use super::{
+    act::{Act, Engine, Source},
     keys::Word,
-    rules::{Act, Engine, Source},
 };
 
 /// Choices whose text is followed where each event repeats it.

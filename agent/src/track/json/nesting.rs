@@ -1,6 +1,6 @@
 //! Objects and arrays: what each of them is to the APIs that are read.
 
-use super::{Act, Key, Lexer, Place, State, rules};
+use super::{Act, Key, Lexer, Place, State, place};
 
 /// Nesting that is followed; a deeper document is masked and not read.
 pub(super) const MAX_DEPTH: usize = 64;
@@ -24,7 +24,7 @@ pub(super) struct Level {
 impl Lexer {
     pub(super) fn top(&self) -> Level {
         match self.depth {
-            0 => Level { kind: Kind::Array, place: rules::ROOT, act: Act::None },
+            0 => Level { kind: Kind::Array, place: place::ROOT, act: Act::None },
             depth => self.levels[depth - 1],
         }
     }
@@ -33,9 +33,9 @@ impl Lexer {
     pub(super) fn coming(&self) -> (Place, Act) {
         let top = self.top();
         match top.kind {
-            _ if self.depth == 0 => (rules::ROOT, Act::None),
-            Kind::Array => rules::element(top.place, self.grammar),
-            Kind::Object | Kind::Unknown => rules::member(top.place, self.key, self.grammar),
+            _ if self.depth == 0 => (place::ROOT, Act::None),
+            Kind::Array => place::element(top.place, self.grammar),
+            Kind::Object | Kind::Unknown => place::member(top.place, self.key, self.grammar),
         }
     }
 

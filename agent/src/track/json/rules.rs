@@ -3,215 +3,16 @@
 //! A path is made of names and `[]` for the elements of an array. A row holds for the APIs and the sides that its
 //! set has; two rows with one path must differ in theirs.
 
-use super::{Key, keys::NAMES};
+use super::{
+    act::{Act, Engine, Source},
+    grammar::{A, ANTHROPIC, EMBED, KSERVE, LLAMA, OLLAMA, OPENAI, Q, RESPONSES, SGLANG, TGI},
+};
 
-/// Which APIs a body may belong to, and which side it comes from: what can be read in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::track) struct Grammar(u16);
-
-const OPENAI: u16 = 1;
-const EMBED: u16 = 1 << 1;
-const RESPONSES: u16 = 1 << 2;
-const ANTHROPIC: u16 = 1 << 3;
-const OLLAMA: u16 = 1 << 4;
-const KSERVE: u16 = 1 << 5;
-const TGI: u16 = 1 << 6;
-const SGLANG: u16 = 1 << 7;
-const LLAMA: u16 = 1 << 8;
-/// Requests.
-const Q: u16 = 1 << 14;
-/// Answers.
-const A: u16 = 1 << 15;
-
-impl Grammar {
-    /// What is not JSON.
-    pub(in crate::track) const NONE: Self = Self(0);
-    /// Chat and text completions.
-    pub(in crate::track) const OPENAI: Self = Self(OPENAI);
-    /// APIs that produce no tokens, so that `usage` may have a total only.
-    pub(in crate::track) const EMBED: Self = Self(OPENAI | EMBED);
-    pub(in crate::track) const RESPONSES: Self = Self(RESPONSES);
-    pub(in crate::track) const ANTHROPIC: Self = Self(ANTHROPIC);
-    pub(in crate::track) const OLLAMA: Self = Self(OLLAMA);
-    pub(in crate::track) const KSERVE: Self = Self(KSERVE);
-    pub(in crate::track) const TGI: Self = Self(TGI);
-    pub(in crate::track) const SGLANG: Self = Self(SGLANG);
-    /// Two engines have `/generate`.
-    pub(in crate::track) const GENERATE: Self = Self(TGI | SGLANG);
-    pub(in crate::track) const LLAMA: Self = Self(LLAMA);
-    /// `/completions` without a version is native in one engine.
-    pub(in crate::track) const COMPLETIONS: Self = Self(OPENAI | LLAMA);
-    /// By shape: for what is not known. Without the APIs whose members mean something else elsewhere.
-    pub(in crate::track) const ANY: Self = Self(OPENAI | RESPONSES | ANTHROPIC | OLLAMA | TGI | LLAMA);
-
-    /// Of a request's body.
-    pub(in crate::track) const fn request(self) -> Self {
-        Self(self.0 | Q)
-    }
-
-    /// Of an answer's body.
-    pub(in crate::track) const fn answer(self) -> Self {
-        Self(self.0 | A)
-    }
-
-    /// Of either, in tests.
-    #[cfg(test)]
-    pub(in crate::track) const fn both(self) -> Self {
-        Self(self.0 | A | Q)
-    }
-
-    const fn has(self, set: u16) -> bool {
-        self.0 & set & !(Q | A) != 0 && self.0 & set & (Q | A) != 0
-    }
-
-    /// Every member of the answer that is not named is an output of the model.
-    fn any_output(self) -> bool {
-        self.0 == KSERVE | A
-    }
-}
-
-/// Where a token count came from; a later one is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::track) enum Source {
-    /// `usage.total_tokens` of an API that produces no tokens.
-    Total,
-    /// The object `timings`.
-    Timings,
-    /// `tokens_evaluated` and `tokens_predicted`.
-    Counts,
-    Ollama,
-    Details,
-    MetaInfo,
-    Usage,
-}
-
-impl Source {
-    /// As in records.
-    pub(in crate::track) fn name(self) -> &'static str {
-        match self {
-            Self::Total | Self::Usage => "usage",
-            Self::Timings | Self::Counts => "timings",
-            Self::Ollama => "ollama",
-            Self::Details => "details",
-            Self::MetaInfo => "meta_info",
-        }
-    }
-
-    /// A count of one choice, not of the whole answer.
-    pub(super) fn per_choice(self) -> bool {
-        matches!(self, Self::Timings | Self::Counts | Self::Details | Self::MetaInfo)
-    }
-}
-
-/// An engine that members give away where its path does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::track) enum Engine {
-    LlamaCpp,
-    Sglang,
-    Tgi,
-}
-
-/// What a member is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
-    None,
-    Model,
-    Version,
-    Finish,
-    /// The same, by a name too common to be looked for after a gap.
-    Reason,
-    /// One of a closed list of words.
-    Word,
-    Error,
-    /// A status of an error.
-    ErrorCode,
-    /// New content, if there is anything in it.
-    Content,
-    /// Content that events before may have brought, if there is anything in it.
-    Whole,
-    /// The whole text of a stream that has ended.
-    Final,
-    /// The text so far: what it has grown by is new.
-    Growth,
-    /// Whether the event's token is none of the text.
-    Special,
-    Stream,
-    IncludeUsage,
-    /// Whether the stream has ended.
-    Ended,
-    Choice,
-    /// The choice's number.
-    Index,
-    /// The same, in an event of one choice.
-    EventIndex,
-    /// One of several answers in one document.
-    Item,
-    MaxTokens,
-    Input(Source),
-    /// Prompt tokens that the count of the same source leaves out.
-    Cached(Source, u8),
-    Output(Source),
-    Engine(Engine),
-}
-
-impl Act {
-    /// For a string.
-    pub(super) fn on_text(self) -> Self {
-        match self {
-            Self::Model
-            | Self::Version
-            | Self::Finish
-            | Self::Reason
-            | Self::Word
-            | Self::Error
-            | Self::Content
-            | Self::Whole
-            | Self::Final
-            | Self::Growth => self,
-            _ => Self::None,
-        }
-    }
-
-    /// For a number: it is kept.
-    pub(super) fn on_number(self) -> bool {
-        matches!(
-            self,
-            Self::ErrorCode
-                | Self::Index
-                | Self::EventIndex
-                | Self::MaxTokens
-                | Self::Input(_)
-                | Self::Cached(..)
-                | Self::Output(_)
-        )
-    }
-
-    /// The string's value is kept, as far as it is not too long.
-    pub(super) fn keeps_text(self) -> bool {
-        matches!(self, Self::Model | Self::Version | Self::Finish | Self::Reason)
-    }
-
-    /// May be found by its name alone, after a gap.
-    fn is_telling(self) -> bool {
-        matches!(
-            self,
-            Self::Model
-                | Self::Version
-                | Self::Finish
-                | Self::Stream
-                | Self::IncludeUsage
-                | Self::MaxTokens
-                | Self::Input(_)
-                | Self::Cached(..)
-                | Self::Output(_)
-        )
-    }
-}
-
-struct Rule {
-    path: &'static str,
-    set: u16,
-    act: Act,
+/// One row.
+pub(super) struct Rule {
+    pub path: &'static str,
+    pub set: u16,
+    pub act: Act,
 }
 
 const fn rule(path: &'static str, set: u16, act: Act) -> Rule {
@@ -221,7 +22,7 @@ const fn rule(path: &'static str, set: u16, act: Act) -> Rule {
 const AI: u16 = OPENAI | RESPONSES | ANTHROPIC | OLLAMA;
 
 /// Sorted by path.
-const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     rule("[]", A | TGI | SGLANG | LLAMA, Act::Item),
     rule("[].content", A | LLAMA, Act::Whole),
     rule("[].details.finish_reason", A | TGI, Act::Finish),
@@ -347,156 +148,10 @@ const RULES: &[Rule] = &[
 
 pub(super) const COUNT: usize = RULES.len();
 
-/// Path of a rule.
-#[cfg(test)]
-pub(super) fn path(index: usize) -> &'static str {
-    RULES[index].path
-}
-
-/// The rules whose paths begin with the same bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Prefix {
-    low: u8,
-    high: u8,
-    /// Length of what they begin with.
-    at: u8,
-}
-
-/// What is known of a value's path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It leads nowhere.
-    Other,
-    /// A part of the rules begins with it.
-    Path(Prefix),
-    /// Entered in the middle, after a gap: may be any object.
-    Unknown,
-}
-
-/// The document itself.
-pub(super) const ROOT: Place = Place::Path(Prefix { low: 0, high: narrow(COUNT), at: 0 });
-
-/// The rules of each name as a member of the root.
-const AT_ROOT: [Prefix; NAMES.len()] = {
-    let mut all = [Prefix { low: 0, high: 0, at: 0 }; NAMES.len()];
-    let mut i = 0;
-    while i < NAMES.len() {
-        let (mut low, mut high) = (0, 0);
-        let mut j = 0;
-        while j < COUNT {
-            if is_next(RULES[j].path.as_bytes(), 0, b"", NAMES[i]) {
-                low = if high == 0 { j } else { low };
-                high = j + 1;
-            }
-            j += 1;
-        }
-        all[i] = Prefix { low: narrow(low), high: narrow(high), at: narrow(NAMES[i].len()) };
-        i += 1;
-    }
-    all
-};
-
-#[expect(clippy::cast_possible_truncation, reason = "the number of rules and the length of paths are small")]
-const fn narrow(n: usize) -> u8 {
-    assert!(n < u8::MAX as usize);
-    n as u8
-}
-
-/// From `at` on, the path goes on with `between` and `name`, and there the name ends.
-const fn is_next(path: &[u8], at: usize, between: &[u8], name: &[u8]) -> bool {
-    let (middle, end) = (at + between.len(), at + between.len() + name.len());
-    if path.len() < end || (path.len() > end && path[end] != b'.' && path[end] != b'[') {
-        return false;
-    }
-    let mut i = at;
-    while i < end {
-        let expected = if i < middle { between[i - at] } else { name[i - middle] };
-        if path[i] != expected {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
-
-impl Prefix {
-    fn next(self, between: &[u8], name: &[u8]) -> Self {
-        let at = usize::from(self.at);
-        let fits = |i: &u8| is_next(RULES[usize::from(*i)].path.as_bytes(), at, between, name);
-        let low = (self.low..self.high).find(fits).unwrap_or(self.high);
-        let high = low + narrow((low..self.high).take_while(fits).count());
-        Self { low, high, at: narrow(at + between.len() + name.len()) }
-    }
-
-    fn rules(self) -> &'static [Rule] {
-        &RULES[usize::from(self.low)..usize::from(self.high)]
-    }
-
-    /// What its value is good for; `None` if no rule of the grammar is about it.
-    fn act(self, grammar: Grammar) -> Option<Act> {
-        let whole = |rule: &&Rule| rule.path.len() == usize::from(self.at);
-        self.rules().iter().take_while(whole).find(|rule| grammar.has(rule.set)).map(|rule| rule.act)
-    }
-
-    fn place(self) -> Place {
-        if self.low < self.high { Place::Path(self) } else { Place::Other }
-    }
-}
-
-/// What a member of an object is: where it leads, and what it is good for.
-pub(super) fn member(parent: Place, key: Key, grammar: Grammar) -> (Place, Act) {
-    match (parent, key.index()) {
-        (Place::Other, _) => (Place::Other, Act::None),
-        (Place::Unknown, index) => index.map_or((Place::Other, Act::None), |i| anywhere(NAMES[i], grammar)),
-        (ROOT, index) => {
-            let found = index.map(|i| AT_ROOT[i]);
-            let other = if grammar.any_output() { Act::Content } else { Act::None };
-            (found.map_or(Place::Other, Prefix::place), found.and_then(|f| f.act(grammar)).unwrap_or(other))
-        }
-        (Place::Path(prefix), Some(i)) => {
-            let found = prefix.next(b".", NAMES[i]);
-            (found.place(), found.act(grammar).unwrap_or(Act::None))
-        }
-        (Place::Path(_), None) => (Place::Other, Act::None),
-    }
-}
-
-/// What an element of an array is.
-pub(super) fn element(parent: Place, grammar: Grammar) -> (Place, Act) {
-    let Place::Path(prefix) = parent else { return (Place::Other, Act::None) };
-    let found = prefix.next(b"", b"[]");
-    (found.place(), found.act(grammar).unwrap_or(Act::None))
-}
-
-/// What a member of some object may be, by its name alone.
-fn anywhere(name: &[u8], grammar: Grammar) -> (Place, Act) {
-    let mut act = Act::None;
-    let mut place = Place::Other;
-    for rule in RULES.iter().filter(|rule| grammar.has(rule.set)) {
-        let path = rule.path.as_bytes();
-        let Some(end) = end_of(path, name) else { continue };
-        if end == path.len() && act == Act::None && rule.act.is_telling() {
-            act = rule.act;
-        }
-        if end < path.len() && place == Place::Other {
-            let all = Prefix { low: 0, high: narrow(COUNT), at: 0 };
-            place = all.next(b"", &path[..end]).place();
-        }
-    }
-    (place, act)
-}
-
-/// Where a name ends in a path.
-fn end_of(path: &[u8], name: &[u8]) -> Option<usize> {
-    (0..path.len()).find_map(|at| {
-        let begins = at == 0 || path[at - 1] == b'.';
-        (begins && is_next(path, at, b"", name)).then_some(at + name.len())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::track::json::{grammar::Grammar, keys::Key};
 
     #[test]
     fn rules_are_sorted_and_their_names_are_kept() {
@@ -514,26 +169,8 @@ mod tests {
     fn no_two_rules_say_different_things() {
         for (i, a) in RULES.iter().enumerate() {
             for b in RULES[i + 1..].iter().filter(|b| b.path == a.path) {
-                assert!(!Grammar(a.set).has(b.set), "{}", a.path);
+                assert!(!Grammar::of(a.set).has(b.set), "{}", a.path);
             }
-        }
-    }
-
-    #[test]
-    fn every_path_is_found_step_by_step() {
-        for rule in RULES {
-            let grammar = Grammar(rule.set);
-            let (mut place, mut act) = (ROOT, Act::None);
-            for part in rule.path.split('.') {
-                let name = part.trim_end_matches("[]");
-                if !name.is_empty() {
-                    (place, act) = member(place, Key::of(name.as_bytes()).unwrap(), grammar);
-                }
-                if part.ends_with("[]") {
-                    (place, act) = element(place, grammar);
-                }
-            }
-            assert_eq!(act, rule.act, "{}", rule.path);
         }
     }
 }

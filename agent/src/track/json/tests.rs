@@ -308,7 +308,7 @@ fn list(lcg: &mut Lcg, depth: u32, out: &mut String, around: [char; 2], named: b
 
 /// A member at the path of a rule.
 fn member(lcg: &mut Lcg, depth: u32, out: &mut String) {
-    let path = rules::path(lcg.below(rules::COUNT)).trim_start_matches("[].").trim_start_matches("[]");
+    let path = rules::RULES[lcg.below(rules::COUNT)].path.trim_start_matches("[].").trim_start_matches("[]");
     let mut closing = Vec::new();
     for (i, part) in path.split('.').enumerate() {
         let name = part.trim_end_matches("[]");
@@ -316,7 +316,7 @@ fn member(lcg: &mut Lcg, depth: u32, out: &mut String) {
             out.push('{');
             closing.push('}');
         }
-        out.push_str(&format!("\"{name}\":"));
+        out.extend(["\"", name, "\":"]);
         if part.ends_with("[]") {
             out.push('[');
             closing.push(']');
