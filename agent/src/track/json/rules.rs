@@ -85,7 +85,6 @@ pub(super) const RULES: &[Rule] = &[
     rule("message.usage.cache_creation_input_tokens", A | ANTHROPIC, Act::Cached(Source::Usage, 0)),
     rule("message.usage.cache_read_input_tokens", A | ANTHROPIC, Act::Cached(Source::Usage, 1)),
     rule("message.usage.input_tokens", A | ANTHROPIC, Act::Input(Source::Usage)),
-    rule("message.usage.output_tokens", A | ANTHROPIC, Act::Output(Source::Usage)),
     rule("meta_info", A | SGLANG, Act::Engine(Engine::Sglang)),
     rule("meta_info.completion_tokens", A | SGLANG, Act::Output(Source::MetaInfo)),
     rule("meta_info.finish_reason.status_code", A | SGLANG, Act::ErrorCode),

@@ -48,6 +48,16 @@ const ANTHROPIC_MESSAGES: &[Case] = &[
         ],
     ),
     case(
+        "cut short",
+        "/v1/messages",
+        REQUEST,
+        SSE,
+        &[
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"m-1\",\"usage\":{\"input_tokens\":5,\"output_tokens\":1}}}\n\n",
+            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"Geheim\"}}\n\n",
+        ],
+    ),
+    case(
         "refusal",
         "/v1/messages",
         r#"{"model":"m-1","max_tokens":64,"messages":"Geheim"}"#,
@@ -75,6 +85,7 @@ fn anthropic_messages() {
             text: anthropic.messages model m-1 stream Ok finish end_turn content 2 tokens Some(25)/Some(12) of usage max 64 first 4
             thinking and a tool: anthropic.messages model m-1 stream Ok finish tool_use content 2 tokens None/Some(3) of usage max 64 first 1
             error: anthropic.messages model m-1 stream InBandError finish - content 1 max 64 first 1
+            cut short: anthropic.messages model m-1 stream Truncated finish - content 1 tokens Some(5)/None of usage max 64 first 2
             refusal: anthropic.messages model m-1 whole ContentFilter finish refusal content 0 tokens Some(5)/Some(0) of usage max 64 first -
             whole: anthropic.messages model m-1 whole Ok finish max_tokens content 0 tokens Some(5)/Some(64) of usage max 64 first -
         "]],
