@@ -81,6 +81,8 @@ pub(super) enum Act {
     /// Prompt tokens that the count of the same source leaves out.
     Cached(Source, u8),
     Output(Source),
+    /// A count that others add up to: it is kept, and not needed.
+    Count,
     Engine(Engine),
 }
 
@@ -113,6 +115,7 @@ impl Act {
                 | Self::Input(_)
                 | Self::Cached(..)
                 | Self::Output(_)
+                | Self::Count
         )
     }
 

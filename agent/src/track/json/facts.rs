@@ -131,6 +131,7 @@ impl Facts {
     pub(super) fn set_word(&mut self, word: Word) {
         match word {
             Word::Error => self.error = true,
+            Word::Kind => {}
             Word::Ended => self.ended = true,
             Word::Status(status) => self.status = Some(status),
         }

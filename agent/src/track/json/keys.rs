@@ -120,14 +120,18 @@ impl Key {
 /// Values of the APIs' `type`, `object` and `status` that mean something, sorted; any other value is masked.
 const WORDS: &[(&[u8], Word)] = &[
     (b"cancelled", Word::Status("cancelled")),
+    (b"chat.completion", Word::Kind),
+    (b"chat.completion.chunk", Word::Kind),
     (b"completed", Word::Status("completed")),
     (b"error", Word::Error),
     (b"failed", Word::Status("failed")),
     (b"incomplete", Word::Status("incomplete")),
+    (b"list", Word::Kind),
     (b"message_stop", Word::Ended),
     (b"response.completed", Word::Ended),
     (b"response.failed", Word::Ended),
     (b"response.incomplete", Word::Ended),
+    (b"text_completion", Word::Kind),
 ];
 
 const WORD_NAMES: [&[u8]; WORDS.len()] = {
@@ -145,6 +149,8 @@ const WORD_NAMES: [&[u8]; WORDS.len()] = {
 pub(super) enum Word {
     /// The answer is an error.
     Error,
+    /// What kind of document it is.
+    Kind,
     /// The stream is over.
     Ended,
     /// How the answer ended.

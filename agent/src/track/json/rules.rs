@@ -143,6 +143,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("usage.output_tokens", A | RESPONSES | ANTHROPIC, Act::Output(Source::Usage)),
     rule("usage.prompt_tokens", A | OPENAI, Act::Input(Source::Usage)),
     rule("usage.total_tokens", A | EMBED, Act::Input(Source::Total)),
+    rule("usage.total_tokens", A | OPENAI, Act::Count),
 ];
 
 pub(super) const COUNT: usize = RULES.len();
