@@ -9,7 +9,7 @@
 //! | [`server`] | offsets, gaps and framing of one connection |
 //! | [`http1`] | HTTP/1.1 messages of one direction |
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
-//! | [`body`], [`sse`], [`json`] | what a body tells |
+//! | [`body`], [`sse`], [`lines`], [`json`] | what a body tells |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
 
@@ -20,6 +20,7 @@ mod exchange;
 mod exchanges;
 mod http1;
 mod json;
+mod lines;
 mod mask;
 mod open;
 mod process;

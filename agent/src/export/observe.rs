@@ -35,7 +35,12 @@ fn request(metrics: &Metrics, record: &RequestRecord) {
         metrics.add(Id::RequestErrors, &[model, version, &class], 1);
     }
     let source = label(record.tokens_source.as_deref());
-    for (id, tokens) in [(Id::InputTokens, record.input_tokens), (Id::OutputTokens, record.output_tokens)] {
+    // Chunks stand in for the answer's tokens only.
+    let input_source = if source == "chunks" { UNKNOWN } else { source };
+    for (id, tokens, source) in [
+        (Id::InputTokens, record.input_tokens, input_source),
+        (Id::OutputTokens, record.output_tokens, source),
+    ] {
         if let Some(tokens) = tokens {
             metrics.add(id, &[model, version, source], tokens);
         }

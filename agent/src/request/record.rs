@@ -20,9 +20,10 @@ pub enum Outcome {
     Timeout,
     /// The client closed or reset before the end of the answer.
     ClientDisconnect,
-    /// The server closed (or died) before the end of the answer.
+    /// The server closed, died or gave the request up before the end of the answer. An answer that reached its
+    /// largest length is none.
     Truncated,
-    /// The model's own filter cut the answer.
+    /// The model's own filter cut the answer, or the model refused.
     ContentFilter,
     /// A 2xx answer without any content.
     EmptyOutput,
@@ -93,6 +94,10 @@ pub struct RequestRecord {
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_version: Option<String>,
+    /// `openai.chat`, `openai.completions`, `openai.responses`, `openai.embeddings`, `anthropic.messages`,
+    /// `ollama.chat`, `ollama.generate`, `ollama.embed`, `kserve.infer`, `kserve.generate`,
+    /// `kserve.generate_stream`, `kserve.grpc`, `tgi.generate`, `tgi.generate_stream`, `sglang.generate`,
+    /// `llamacpp.completion`, `llamacpp.infill`, `torchserve.predict`, `rerank`, `score`, or `http` for any other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,6 +135,8 @@ pub struct RequestRecord {
     pub input_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
+    /// Where the counts came from: `usage`, `meta_info`, `timings`, `ollama`, `details`; `chunks` where the answer
+    /// has none and times per token are times per content event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

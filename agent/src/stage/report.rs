@@ -82,7 +82,7 @@ fn stages(record: &mut RequestRecord, partition: &Partition) {
 /// What a stream's content events tell.
 fn stream_times(record: &mut RequestRecord, exchange: &Exchange) {
     record.output_tokens = exchange.output_tokens;
-    record.tokens_source = exchange.output_tokens.map(|_| "usage".to_owned());
+    record.tokens_source = exchange.tokens_source.map(str::to_owned);
     if exchange.streaming == Some(true) {
         record.chunks = Some(exchange.content_total);
     }
@@ -123,6 +123,7 @@ fn wire(record: &mut RequestRecord, exchange: Exchange) {
     record.method = exchange.method;
     record.path = exchange.path;
     record.model = exchange.model;
+    record.model_version = exchange.model_version;
     record.api = exchange.api;
     record.streaming = exchange.streaming;
     record.status = exchange.status;

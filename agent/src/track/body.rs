@@ -1,8 +1,9 @@
-//! The reader of a message's body, by its content type.
+//! The reader of a message's body, by its content type and by the API it belongs to.
 
 use super::{
-    http1::head::Content,
-    json::{Facts, Lexer},
+    http1::head::{Content, Headers},
+    json::{Facts, Grammar, Lexer},
+    lines::Lines,
     mask::mask_all,
     sse::Sse,
 };
@@ -14,44 +15,86 @@ pub(super) enum Body {
     #[default]
     Opaque,
     /// JSON, or something that will prove to be none.
-    Json(Box<Lexer>),
+    Json(Box<Json>),
     /// Server-sent events.
     Events(Box<Sse>),
+    /// Newline-separated JSON.
+    Lines(Box<Lines>),
+}
+
+/// A JSON document, which may have binary data behind it.
+#[derive(Debug)]
+pub(super) struct Json {
+    lexer: Lexer,
+    /// Bytes to the end of the document, where the head says it.
+    left: Option<u64>,
+}
+
+impl Json {
+    fn feed(&mut self, bytes: &mut [u8]) {
+        let len = self
+            .left
+            .map_or(bytes.len(), |left| usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len()));
+        let (json, binary) = bytes.split_at_mut(len);
+        self.lexer.feed(json);
+        mask_all(binary);
+        if let Some(left) = &mut self.left {
+            *left -= len as u64;
+        }
+    }
+
+    fn gap(&mut self) {
+        self.lexer.gap();
+        if let Some(left) = &mut self.left {
+            // Where the binary data begins is lost with it.
+            *left = 0;
+        }
+    }
 }
 
 impl Body {
-    /// By content type.
-    pub(super) fn new(content: Content) -> Self {
-        match content {
+    /// By what the head says.
+    pub(super) fn new(headers: &Headers, grammar: Grammar) -> Self {
+        match headers.content {
             Content::Opaque => Self::Opaque,
-            Content::Events => Self::Events(Box::new(Sse::new())),
-            Content::Unknown | Content::JsonLines | Content::Other => Self::Json(Box::new(Lexer::new())),
+            Content::Events => Self::Events(Box::new(Sse::new(grammar))),
+            Content::JsonLines => Self::Lines(Box::new(Lines::new(grammar))),
+            Content::Unknown | Content::Other => {
+                Self::Json(Box::new(Json { lexer: Lexer::new(grammar), left: headers.json_len }))
+            }
         }
     }
 
     /// By first bytes, for one whose head was not seen.
-    pub(super) fn guess(bytes: &[u8]) -> Self {
-        if Sse::begins(bytes) { Self::Events(Box::new(Sse::new())) } else { Self::Opaque }
+    pub(super) fn guess(bytes: &[u8], grammar: Grammar) -> Self {
+        if Sse::begins(bytes) { Self::Events(Box::new(Sse::new(grammar))) } else { Self::Opaque }
     }
 
     /// Reads and masks the next bytes; the number of content-bearing events that ended in them.
     pub(super) fn feed(&mut self, bytes: &mut [u8]) -> u64 {
         match self {
             Self::Opaque => mask_all(bytes),
-            Self::Json(lexer) => lexer.feed(bytes),
+            Self::Json(json) => json.feed(bytes),
             Self::Events(events) => return events.feed(bytes),
+            Self::Lines(lines) => return lines.feed(bytes),
         }
         0
+    }
+
+    /// It is a stream of events.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Events(_) | Self::Lines(_))
     }
 
     /// An unknown number of bytes is missing. True when events may have been lost with them.
     pub(super) fn gap(&mut self) -> bool {
         match self {
             Self::Opaque => {}
-            Self::Json(lexer) => lexer.gap(),
+            Self::Json(json) => json.gap(),
             Self::Events(events) => events.gap(),
+            Self::Lines(lines) => lines.gap(),
         }
-        matches!(self, Self::Events(_))
+        self.is_stream()
     }
 
     /// Framing was found again after a gap, and the body goes on with these bytes.
@@ -67,8 +110,9 @@ impl Body {
     pub(super) fn facts(&self) -> Option<&Facts> {
         match self {
             Self::Opaque => None,
-            Self::Json(lexer) => Some(lexer.facts()),
+            Self::Json(json) => Some(json.lexer.facts()),
             Self::Events(events) => Some(events.facts()),
+            Self::Lines(lines) => Some(lines.facts()),
         }
     }
 
@@ -76,18 +120,47 @@ impl Body {
     pub(super) fn readable(&self) -> bool {
         match self {
             Self::Opaque => false,
-            Self::Json(lexer) => !lexer.failed() && !lexer.is_lost(),
-            Self::Events(_) => true,
+            Self::Json(json) => !json.lexer.failed() && !json.lexer.is_lost(),
+            Self::Events(_) | Self::Lines(_) => true,
         }
+    }
+
+    /// The same, and none of it was missed.
+    pub(super) fn whole(&self) -> bool {
+        matches!(self, Self::Json(json) if !json.lexer.failed() && !json.lexer.has_gap())
     }
 
     /// It ends in a gap: what its facts do not tell may have been there.
     pub(super) fn ends_lost(&self) -> bool {
-        matches!(self, Self::Json(lexer) if lexer.is_lost())
+        matches!(self, Self::Json(json) if json.lexer.is_lost())
     }
 
     /// The end marker of a stream of events was seen.
     pub(super) fn done(&self) -> bool {
-        matches!(self, Self::Events(events) if events.done())
+        match self {
+            Self::Opaque | Self::Json(_) => false,
+            Self::Events(events) => events.done(),
+            Self::Lines(lines) => lines.facts().ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_data_behind_a_document_is_neither_read_nor_kept() {
+        let json = br#"{"model_name":"m","outputs":[{"name":"o","datatype":"BYTES"}]}"#;
+        let bytes = [&json[..], b"{\"model_name\":\"secret\"}"].concat();
+        let headers = Headers { json_len: Some(json.len() as u64), ..Headers::default() };
+        for at in 0..bytes.len() {
+            let mut body = Body::new(&headers, Grammar::KSERVE.answer());
+            let (mut a, mut b) = (bytes[..at].to_vec(), bytes[at..].to_vec());
+            body.feed(&mut a);
+            body.feed(&mut b);
+            assert_eq!(body.facts().unwrap().model.as_deref(), Some("m"));
+            assert!([a, b].concat()[json.len()..].iter().all(|b| *b == b'x'));
+        }
     }
 }

@@ -103,19 +103,21 @@ pub struct Exchange {
     pub method: Option<String>,
     /// Path without the query string.
     pub path: Option<String>,
-    /// API it speaks ("openai.chat", "openai.completions", "http"), from path and body.
+    /// API it speaks ("openai.chat", "ollama.generate", …, "http" for any other), from path and body.
     pub api: Option<String>,
     /// A probe or admin path: kept apart from requests.
     pub probe: bool,
-    /// Model, from the answer, else from the request.
+    /// Model, from the answer, else from the request's body, else from its path.
     pub model: Option<String>,
+    /// Version of the model, likewise, or from the path.
+    pub model_version: Option<String>,
     /// The answer is a stream (content type, else the request's flag).
     pub streaming: Option<bool>,
     /// Status of the final response head.
     pub status: Option<u16>,
     /// How it ended.
     pub outcome: Option<Outcome>,
-    /// `finish_reason` of the answer.
+    /// Why the answer ended, in the API's own word (`finish_reason`, `stop_reason`, `done_reason`, …).
     pub finish_reason: Option<String>,
     /// Connection established (only for the first exchange on it).
     pub accept_ns: Option<u64>,
@@ -141,10 +143,12 @@ pub struct Exchange {
     pub content_total: u64,
     /// Several choices interleave: gaps between events are not token gaps.
     pub interleaved: bool,
-    /// Prompt tokens from `usage`.
+    /// Prompt tokens that the answer states, those from a cache included.
     pub input_tokens: Option<u64>,
-    /// Completion tokens from `usage`.
+    /// Tokens of the answer that it states.
     pub output_tokens: Option<u64>,
+    /// Where it states them (`usage`, `meta_info`, `timings`, `ollama`, `details`).
+    pub tokens_source: Option<&'static str>,
     /// Largest number of completion tokens the client asked for.
     pub max_tokens: Option<u64>,
     /// The client asked for a `usage` event at the end of the stream.

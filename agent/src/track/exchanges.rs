@@ -157,9 +157,8 @@ impl Exchanges {
 
     /// The request's head is complete.
     pub(super) fn request_head(&mut self, request: head::Request) {
-        self.request_body = Body::new(request.headers.content);
         if let Some(open) = self.current_request() {
-            open.request_head(request);
+            self.request_body = open.request_head(request);
         }
     }
 

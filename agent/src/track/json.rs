@@ -7,17 +7,25 @@
 //! the unescaped characters `"model"` followed by a colon can only be a member: there the lexer knows again where
 //! it is ([`lost`]).
 
+mod act;
 mod facts;
+mod grammar;
 mod keys;
 mod lost;
 mod nesting;
+mod place;
+mod rules;
 mod scalar;
 
-pub(super) use facts::Facts;
-use keys::{Key, KeyMatch};
+use act::Act;
+pub(super) use act::Engine;
+pub(super) use facts::{Facts, is_filter};
+pub(super) use grammar::Grammar;
+use keys::{Key, KeyMatch, WordMatch};
 use lost::Lost;
-use nesting::{Kind, Level, MAX_DEPTH, Place};
-use scalar::{Digits, Keep, keep_number, keep_text, mask_back};
+use nesting::{Kind, Level, MAX_DEPTH};
+use place::Place;
+use scalar::{Digits, mask_back};
 
 use super::mask::masked;
 
@@ -34,11 +42,11 @@ enum State {
     /// The colon behind a name.
     Colon,
     /// Inside a string value.
-    Text(Keep),
+    Text(Act),
     /// Behind a backslash inside one.
-    TextEscape(Keep),
+    TextEscape(Act),
     /// In `true`, `false` or `null`, at this byte.
-    Literal(&'static [u8], u8),
+    Literal(&'static [u8], u8, Act),
     /// In a number.
     Number(Digits),
     /// Behind a value: comma or end.
@@ -54,12 +62,18 @@ enum State {
 /// The lexer.
 #[derive(Clone, Debug)]
 pub(super) struct Lexer {
+    grammar: Grammar,
     state: State,
     levels: [Level; MAX_DEPTH],
     depth: usize,
     /// Name of the member whose value comes.
     key: Key,
     kept: Vec<u8>,
+    word: WordMatch,
+    /// Bytes of the string so far.
+    len: u64,
+    /// Some of the body is missing.
+    gap: bool,
     /// How far outside of the first known object after a gap: the root's members are the outermost.
     outwards: u32,
     facts: Facts,
@@ -67,13 +81,17 @@ pub(super) struct Lexer {
 
 impl Lexer {
     /// At the beginning of a document.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(grammar: Grammar) -> Self {
         Self {
+            grammar,
             state: State::Value(false),
-            levels: [Level { kind: Kind::Unknown, place: Place::Other }; MAX_DEPTH],
+            levels: [Level { kind: Kind::Unknown, place: Place::Other, act: Act::None }; MAX_DEPTH],
             depth: 0,
-            key: Key::Other,
+            key: Key::OTHER,
             kept: Vec::new(),
+            word: WordMatch::new(),
+            len: 0,
+            gap: false,
             outwards: 0,
             facts: Facts::default(),
         }
@@ -99,6 +117,11 @@ impl Lexer {
         matches!(self.state, State::Lost(_))
     }
 
+    /// Some of the body is missing, with the same consequence.
+    pub(super) fn has_gap(&self) -> bool {
+        self.gap
+    }
+
     /// A document is complete, and no other has begun.
     pub(super) fn complete(&self) -> bool {
         matches!(self.state, State::Done | State::Failed)
@@ -109,7 +132,7 @@ impl Lexer {
         self.state = State::Value(false);
         self.depth = 0;
         self.outwards = 0;
-        self.key = Key::Other;
+        self.key = Key::OTHER;
     }
 
     /// Whatever comes is to be masked until [`Lexer::restart`].
@@ -119,6 +142,7 @@ impl Lexer {
 
     /// An unknown number of bytes is missing here.
     pub(super) fn gap(&mut self) {
+        self.gap = true;
         if !self.failed() {
             self.depth = 0;
             self.outwards = 0;
@@ -132,7 +156,7 @@ impl Lexer {
         let (mut at, mut name_start) = (0, 0);
         while at < bytes.len() {
             at = match self.state {
-                State::Text(keep) => self.text(keep, bytes, at),
+                State::Text(act) => self.text(act, bytes, at),
                 State::Failed => {
                     bytes[at] = masked(bytes[at]);
                     at + 1
@@ -154,8 +178,8 @@ impl Lexer {
                 bytes[at] = b'x';
                 self.state = State::InName(name);
             }
-            State::TextEscape(keep) => self.escaped(keep, &mut bytes[at]),
-            State::Literal(word, done) => self.literal(word, done, &mut bytes[at]),
+            State::TextEscape(act) => self.escaped(act, &mut bytes[at]),
+            State::Literal(word, done, act) => self.literal(word, done, act, &mut bytes[at]),
             State::Number(digits) => return self.number(digits, bytes, at),
             _ if matches!(bytes[at], b' ' | b'\t' | b'\r' | b'\n') => {}
             State::Done => {
@@ -191,22 +215,28 @@ impl Lexer {
     }
 
     fn value(&mut self, b: &mut u8) {
-        let place = self.top().place;
-        if place == Place::ContentList {
-            self.facts.mark_content();
+        match self.top().act {
+            Act::Content => self.facts.mark_content(),
+            Act::Whole => self.facts.mark_any_content(),
+            _ => {}
         }
+        let (place, act) = self.coming();
+        self.facts.seen(act);
         match *b {
             b'"' => {
                 self.kept.clear();
-                self.state = State::Text(keep_text(place, self.key));
+                self.word = WordMatch::new();
+                self.len = 0;
+                self.state = State::Text(act.on_text());
             }
-            b'{' => self.push(Kind::Object),
-            b'[' => self.push(Kind::Array),
-            b't' => self.state = State::Literal(b"true", 1),
-            b'f' => self.state = State::Literal(b"false", 1),
-            b'n' => self.state = State::Literal(b"null", 1),
+            b'{' => self.push(Kind::Object, place, act),
+            b'[' => self.push(Kind::Array, place, act),
+            b't' => self.state = State::Literal(b"true", 1, act),
+            b'f' => self.state = State::Literal(b"false", 1, act),
+            b'n' => self.state = State::Literal(b"null", 1, act),
             b'-' | b'0'..=b'9' => {
-                let mut digits = Digits { keep: keep_number(place, self.key), value: Some(0), count: 0 };
+                let act = if act.on_number() { act } else { Act::None };
+                let mut digits = Digits { act, value: Some(0), count: 0 };
                 digits.push(b);
                 self.state = State::Number(digits);
             }

@@ -19,6 +19,7 @@ const KEPT_HEADERS: &[&[u8]] = &[
     b"date",
     b"expect",
     b"host",
+    b"inference-header-content-length",
     b"server",
     b"traceparent",
     b"transfer-encoding",

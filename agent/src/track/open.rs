@@ -1,6 +1,12 @@
 //! One exchange that is not over, and how it ends.
 
-use super::{ContentEvent, Exchange, ExchangeId, MAX_CONTENT, api, api::Api, body::Body, http1::head};
+use super::{
+    ContentEvent, Exchange, ExchangeId, MAX_CONTENT,
+    api::{self, Api},
+    body::Body,
+    http1::head,
+    json::{Facts, Grammar, is_filter},
+};
 use crate::{
     decode::Stamp,
     request::record::{Flag, Outcome},
@@ -24,7 +30,7 @@ pub(super) enum Ending {
 pub(super) struct Open {
     pub exchange: Box<Exchange>,
     pub id: ExchangeId,
-    api: Api,
+    api: &'static Api,
     /// Its request's head was understood.
     pub has_head: bool,
     /// Its request was read to the end.
@@ -45,7 +51,7 @@ impl Open {
         Self {
             exchange,
             id,
-            api: Api::Http,
+            api: Api::other(),
             has_head: false,
             request_done: false,
             announced: false,
@@ -65,30 +71,58 @@ impl Open {
         self.exchange.flags.contains(&flag)
     }
 
-    /// The request's head was read.
-    pub(super) fn request_head(&mut self, request: head::Request) {
+    /// What can be read in its bodies.
+    pub(super) fn grammar(&self) -> Grammar {
+        self.api.grammar
+    }
+
+    /// The request's head was read; the reader of its body.
+    pub(super) fn request_head(&mut self, request: head::Request) -> Body {
         self.has_head = true;
-        self.api = Api::of(&request.method, &request.path);
+        let body = Body::new(&request.headers, self.request_line(request.method, request.path).request());
         let exchange = &mut *self.exchange;
         request.protocol.clone_into(&mut exchange.protocol);
-        exchange.probe = api::is_probe(&request.method, &request.path);
-        exchange.api = Some(self.api.name().to_owned());
-        exchange.method = Some(request.method);
-        exchange.path = Some(request.path);
         exchange.request_id = request.headers.request_id;
         exchange.trace_id = request.headers.trace_id;
+        body
+    }
+
+    /// What method and path tell; what can be read in the bodies.
+    pub(super) fn request_line(&mut self, method: String, path: String) -> Grammar {
+        let (api, target) = Api::of(&method, &path);
+        self.api = api;
+        let exchange = &mut *self.exchange;
+        exchange.probe = api::is_probe(&method, &path);
+        exchange.api = Some(api.name.to_owned());
+        exchange.model = target.model;
+        exchange.model_version = target.version;
+        exchange.method = Some(method);
+        exchange.path = Some(path);
+        api.grammar
     }
 
     /// What the request's body told.
     pub(super) fn request_body(&mut self, body: &Body) {
         let Some(facts) = body.facts() else { return };
+        self.resolve(facts);
         let exchange = &mut *self.exchange;
-        exchange.model.clone_from(&facts.model);
+        if facts.model.is_some() {
+            exchange.model.clone_from(&facts.model);
+        }
         if exchange.streaming.is_none() {
-            exchange.streaming = facts.stream;
+            exchange.streaming = if body.whole() { self.api.streams(facts.stream) } else { facts.stream };
         }
         exchange.max_tokens = facts.max_tokens;
         exchange.include_usage = facts.include_usage;
+    }
+
+    /// Members of a body may tell whose path it is.
+    fn resolve(&mut self, facts: &Facts) {
+        let api = self.api.resolved(facts.engine);
+        if api.name != self.api.name {
+            self.exchange.api = Some(api.name.to_owned());
+        }
+        self.api = api;
     }
 
     /// The request's last byte was read.
@@ -98,8 +132,8 @@ impl Open {
         self.exchange.reader_tid = at.tid;
     }
 
-    /// The final response's head was written; its first byte at `begun_ns`.
-    pub(super) fn response_head(&mut self, response: &head::Response, begun_ns: Option<u64>) {
+    /// The final response's head was written; its first byte at `begun_ns`. The reader of its body.
+    pub(super) fn response_head(&mut self, response: &head::Response, begun_ns: Option<u64>) -> Body {
         let exchange = &mut *self.exchange;
         exchange.status = Some(response.status);
         exchange.first_byte_out_ns = begun_ns;
@@ -111,6 +145,7 @@ impl Open {
         if exchange.request_id.is_none() {
             exchange.request_id.clone_from(&response.headers.request_id);
         }
+        Body::new(&response.headers, self.api.grammar.answer())
     }
 
     /// A content-bearing event was written.
@@ -160,25 +195,36 @@ impl Open {
 
     /// Closes the books. `body` is the response's, as far as it came.
     pub(super) fn finish(mut self, ending: Ending, body: &Body) -> Box<Exchange> {
-        if self.api.is_openai() && body.ends_lost() {
+        if let Some(facts) = body.facts() {
+            self.resolve(facts);
+            self.answer_told(facts);
+        }
+        if self.api.generates && body.ends_lost() {
             self.flag(Flag::Gap);
         }
         let outcome = self.outcome(ending, body);
         let exchange = &mut *self.exchange;
         exchange.id = Some(self.id);
         exchange.outcome = Some(outcome);
-        if let Some(facts) = body.facts() {
-            if facts.model.is_some() {
-                exchange.model.clone_from(&facts.model);
-            }
-            exchange.finish_reason.clone_from(&facts.finish_reason);
-            exchange.input_tokens = facts.input_tokens;
-            exchange.output_tokens = facts.output_tokens;
-            exchange.interleaved = facts.interleaved;
-        }
         exchange.flags.sort_unstable();
         self.forget_unsure();
         self.exchange
+    }
+
+    /// What the answer's body told.
+    fn answer_told(&mut self, facts: &Facts) {
+        let exchange = &mut *self.exchange;
+        if facts.model.is_some() {
+            exchange.model.clone_from(&facts.model);
+        }
+        if facts.version.is_some() {
+            exchange.model_version.clone_from(&facts.version);
+        }
+        exchange.finish_reason = facts.finish_reason().map(str::to_owned);
+        exchange.input_tokens = facts.input_tokens();
+        exchange.output_tokens = facts.output_tokens();
+        exchange.tokens_source = facts.tokens_source();
+        exchange.interleaved = facts.interleaved;
     }
 
     fn outcome(&self, ending: Ending, body: &Body) -> Outcome {
@@ -190,7 +236,7 @@ impl Open {
             Ending::ServerGone => Outcome::Truncated,
             Ending::OutOfSight => match self.exchange.status {
                 Some(status) if status >= 400 => self.answered(body),
-                _ if body.facts().is_some_and(|f| f.finish_reason.is_some() || f.error) => {
+                _ if body.facts().is_some_and(|f| f.finish_reason().is_some() || f.error) => {
                     self.answered(body)
                 }
                 _ => Outcome::Unknown,
@@ -207,7 +253,7 @@ impl Open {
             Some(200..=299) => self.success(body),
             Some(_) => Outcome::Ok,
             // The agent came in the middle: only the body can tell.
-            None if body.done() || body.facts().is_some_and(|f| f.finish_reason.is_some() || f.error) => {
+            None if body.done() || body.facts().is_some_and(|f| f.finish_reason().is_some() || f.error) => {
                 self.success(body)
             }
             None => Outcome::Unknown,
@@ -217,22 +263,26 @@ impl Open {
     /// Outcome of a 2xx answer.
     fn success(&self, body: &Body) -> Outcome {
         let Some(facts) = body.facts() else { return Outcome::Ok };
-        let finished = facts.finish_reason.is_some();
-        if facts.error {
-            return Outcome::InBandError;
+        match facts.finish_reason() {
+            _ if facts.error => return Outcome::InBandError,
+            Some("error") => return Outcome::InBandError,
+            Some(reason) if is_filter(reason) => return Outcome::ContentFilter,
+            // The engine gave the request up, and the client did not.
+            Some("abort") => return Outcome::Truncated,
+            // Nothing was asked for but the model itself.
+            Some("load" | "unload") => return Outcome::Ok,
+            _ => {}
         }
-        if facts.finish_reason.as_deref() == Some("content_filter") {
-            return Outcome::ContentFilter;
-        }
-        let known = self.exchange.status.is_some() && body.readable();
-        if !self.api.is_openai() || !known {
+        let finished = facts.finish_reason().is_some();
+        if self.exchange.status.is_none() || !body.readable() {
             return Outcome::Ok;
         }
         let gap = self.flagged(Flag::Gap);
-        if matches!(body, Body::Events(_)) && !body.done() && !finished {
+        if self.api.marks_end && body.is_stream() && !body.done() && !finished {
             return if gap { Outcome::Unknown } else { Outcome::Truncated };
         }
-        if facts.any_content || facts.output_tokens.is_some_and(|n| n > 0) && gap {
+        let counted = gap && facts.output_tokens().is_some_and(|n| n > 0);
+        if !self.api.generates || facts.has_content() || counted {
             return Outcome::Ok;
         }
         match (gap, finished) {

@@ -4,17 +4,18 @@
 //! several `data:` lines is over with the last of them.) Comments, other fields and `[DONE]` are no events.
 
 use super::{
-    json::{Facts, Lexer},
-    mask::masked,
+    json::{Facts, Grammar, Lexer},
+    mask::{Narrow, masked},
 };
 
-const DATA: &[u8] = b"data:";
+/// Names of fields that stay; what follows the second is masked. Sorted.
+const FIELDS: &[&[u8]] = &[b"data:", b"event:"];
+const DATA: usize = 0;
 const DONE: &[u8] = b"[DONE]";
-
 #[derive(Clone, Copy, Debug)]
 enum Line {
-    /// At this byte of the field name `data:`.
-    Field(u8),
+    /// In the name of a field.
+    Field(Narrow),
     /// Behind it: blanks before the document.
     Blank,
     /// At this byte of `[DONE]`.
@@ -25,6 +26,12 @@ enum Line {
     Other,
     /// Somewhere in some line, after a gap.
     Lost,
+}
+
+impl Line {
+    fn begin() -> Self {
+        Self::Field(Narrow::new(FIELDS))
+    }
 }
 
 /// The state of one stream of events.
@@ -41,18 +48,18 @@ pub(super) struct Sse {
 
 impl Sse {
     /// At the beginning of a body.
-    pub(super) fn new() -> Self {
-        Self { line: Line::Field(0), cr: false, open: false, done: false, lexer: Lexer::new() }
+    pub(super) fn new(grammar: Grammar) -> Self {
+        Self { line: Line::begin(), cr: false, open: false, done: false, lexer: Lexer::new(grammar) }
     }
 
     /// The bytes begin with a line of such a stream.
     pub(super) fn begins(bytes: &[u8]) -> bool {
-        bytes.starts_with(DATA)
+        FIELDS.iter().any(|name| bytes.starts_with(name))
     }
 
     /// The end marker was seen.
     pub(super) fn done(&self) -> bool {
-        self.done
+        self.done || self.facts().ended
     }
 
     /// What the events told so far.
@@ -71,7 +78,7 @@ impl Sse {
     /// After a gap: a line begins here. What the line before it had counts with the next line end.
     pub(super) fn resume(&mut self) {
         if matches!(self.line, Line::Lost) {
-            self.line = Line::Field(0);
+            self.line = Line::begin();
             self.open = false;
             self.lexer.restart();
         }
@@ -114,11 +121,17 @@ impl Sse {
     fn prefix(&mut self, line: &mut [u8], at: &mut usize) -> Line {
         let b = line[*at];
         match self.line {
-            Line::Field(n) if DATA[usize::from(n)] == b => {
+            Line::Field(mut name) => {
+                if !name.push(FIELDS, b) {
+                    return Line::Other;
+                }
                 *at += 1;
-                if usize::from(n) + 1 == DATA.len() { Line::Blank } else { Line::Field(n + 1) }
+                match name.exact(FIELDS) {
+                    None => Line::Field(name),
+                    Some(DATA) => Line::Blank,
+                    Some(_) => Line::Other,
+                }
             }
-            Line::Field(_) => Line::Other,
             Line::Blank if b == b' ' => {
                 *at += 1;
                 Line::Blank
@@ -151,9 +164,10 @@ impl Sse {
             return false;
         }
         self.cr = b == b'\r';
-        let line = std::mem::replace(&mut self.line, Line::Field(0));
+        let line = std::mem::replace(&mut self.line, Line::begin());
         match line {
-            Line::Field(0) | Line::Lost => self.event_end(),
+            Line::Field(name) if name.is_new() => self.event_end(),
+            Line::Lost => self.event_end(),
             Line::Data if self.lexer.complete() => self.event_end(),
             Line::Data => {
                 self.open = true;
@@ -169,7 +183,7 @@ impl Sse {
 
     fn event_end(&mut self) -> bool {
         self.open = false;
-        let content = self.lexer.facts_mut().take_content();
+        let content = self.lexer.facts_mut().end_event();
         self.lexer.restart();
         content
     }
@@ -180,7 +194,7 @@ mod tests {
     use super::*;
 
     fn events(pieces: &[&str]) -> (u64, String, bool) {
-        let mut sse = Sse::new();
+        let mut sse = Sse::new(Grammar::OPENAI.answer());
         let (mut events, mut masked) = (0, String::new());
         for piece in pieces {
             let mut bytes = piece.as_bytes().to_vec();
@@ -245,12 +259,12 @@ mod tests {
 
     #[test]
     fn after_a_gap_the_next_line_counts_again() {
-        let mut sse = Sse::new();
+        let mut sse = Sse::new(Grammar::OPENAI.answer());
         assert_eq!(sse.feed(&mut TOKEN.as_bytes()[..20].to_vec()), 0);
         sse.gap();
         let rest = format!("lost text\"}},\"finish_reason\":\"length\"}}]}}\n\n{TOKEN}\n\ndata: [DONE]\n");
         assert_eq!(sse.feed(&mut rest.into_bytes()), 1);
-        assert_eq!(sse.facts().finish_reason.as_deref(), Some("length"));
+        assert_eq!(sse.facts().finish_reason(), Some("length"));
         assert!(sse.done());
     }
 }

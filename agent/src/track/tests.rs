@@ -1,5 +1,6 @@
 //! Whole connections: records in, [`super::Tracked`] values out.
 
+mod apis;
 mod framing;
 mod losses;
 mod rig;

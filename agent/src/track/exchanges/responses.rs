@@ -64,7 +64,6 @@ impl Exchanges {
         request_lost: bool,
         cx: &mut Context<'_>,
     ) -> Framing {
-        self.response_body = Body::new(response.headers.content);
         let framing = response.headers.framing.unwrap_or(Framing::UntilClose);
         let bodyless = matches!(response.status, 101 | 204 | 304);
         if self.open.is_empty() && response.status == 408 && !self.requests_lost {
@@ -75,10 +74,11 @@ impl Exchanges {
         }
         let begun_ns = self.head_begun_ns.take();
         let front = self.answer(at, request_lost, cx);
-        front.response_head(response, begun_ns);
+        let body = front.response_head(response, begun_ns);
         let method = front.exchange.method.as_deref();
         let bodyless =
             bodyless || method == Some("HEAD") || (method == Some("CONNECT") && response.status < 300);
+        self.response_body = body;
         if bodyless { Framing::Length(0) } else { framing }
     }
 
@@ -94,16 +94,17 @@ impl Exchanges {
             self.response_body.resume(body);
             return;
         }
-        self.response_body = Body::guess(body);
-        let events = matches!(self.response_body, Body::Events(_));
         let whole = self.origin.whole;
         let front = self.answer(at, request_lost, cx);
+        let body = Body::guess(body, front.grammar().answer());
+        let events = body.is_stream();
         if whole {
             front.flag(Flag::Gap);
         }
         if events {
             front.exchange.streaming = Some(true);
         }
+        self.response_body = body;
     }
 
     /// The first exchange gets its answer; one without a request if there is none.

@@ -32,6 +32,8 @@ pub(in crate::track) struct Headers {
     /// `None`: neither a length nor chunked.
     pub framing: Option<Framing>,
     pub content: Content,
+    /// Length of the JSON document before binary data, where the body has both.
+    pub json_len: Option<u64>,
     pub request_id: Option<String>,
     pub trace_id: Option<String>,
 }
@@ -122,6 +124,8 @@ fn read(parsed: &[httparse::Header<'_>]) -> Option<Headers> {
             headers.content = content(value);
         } else if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") {
             headers.content = Content::Opaque;
+        } else if is("inference-header-content-length") {
+            headers.json_len = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
         } else if is("x-request-id") {
             headers.request_id = text(value);
         } else if is("traceparent") {

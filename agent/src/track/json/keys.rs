@@ -1,95 +1,179 @@
 //! Names of JSON members that mean something, or that are kept because they say nothing about anybody.
 
+use super::rules;
 use crate::track::mask::Narrow;
 
-/// A member's name, as far as it matters.
+/// A kept member's name: its place in the list. Where it means something, a rule has it in its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::track) enum Key {
-    /// Any other.
-    Other,
-    Choices,
-    CompletionTokens,
-    Content,
-    Delta,
-    Error,
-    FinishReason,
-    FunctionCall,
-    IncludeUsage,
-    Index,
-    MaxCompletionTokens,
-    MaxTokens,
-    Message,
-    Model,
-    Object,
-    PromptTokens,
-    Reasoning,
-    ReasoningContent,
-    Refusal,
-    Stream,
-    StreamOptions,
-    Text,
-    ToolCalls,
-    TotalTokens,
-    Usage,
-}
+pub(super) struct Key(u8);
 
-/// Kept names, sorted, and what they mean. Beside those that are read, the commonest structural ones.
-const KEYS: &[(&[u8], Key)] = &[
-    (b"choices", Key::Choices),
-    (b"code", Key::Other),
-    (b"completion_tokens", Key::CompletionTokens),
-    (b"content", Key::Content),
-    (b"created", Key::Other),
-    (b"delta", Key::Delta),
-    (b"error", Key::Error),
-    (b"finish_reason", Key::FinishReason),
-    (b"function", Key::Other),
-    (b"function_call", Key::FunctionCall),
-    (b"id", Key::Other),
-    (b"include_usage", Key::IncludeUsage),
-    (b"index", Key::Index),
-    (b"input", Key::Other),
-    (b"logprobs", Key::Other),
-    (b"max_completion_tokens", Key::MaxCompletionTokens),
-    (b"max_tokens", Key::MaxTokens),
-    (b"message", Key::Message),
-    (b"messages", Key::Other),
-    (b"model", Key::Model),
-    (b"object", Key::Object),
-    (b"prompt", Key::Other),
-    (b"prompt_tokens", Key::PromptTokens),
-    (b"reasoning", Key::Reasoning),
-    (b"reasoning_content", Key::ReasoningContent),
-    (b"refusal", Key::Refusal),
-    (b"role", Key::Other),
-    (b"seed", Key::Other),
-    (b"stop", Key::Other),
-    (b"stream", Key::Stream),
-    (b"stream_options", Key::StreamOptions),
-    (b"temperature", Key::Other),
-    (b"text", Key::Text),
-    (b"tool_calls", Key::ToolCalls),
-    (b"tools", Key::Other),
-    (b"top_p", Key::Other),
-    (b"total_tokens", Key::TotalTokens),
-    (b"type", Key::Other),
-    (b"usage", Key::Usage),
+/// Kept names, sorted. Beside those of the rules, the commonest structural ones.
+pub(super) const NAMES: &[&[u8]] = &[
+    b"arguments",
+    b"cache_creation_input_tokens",
+    b"cache_n",
+    b"cache_read_input_tokens",
+    b"choices",
+    b"code",
+    b"completion_tokens",
+    b"content",
+    b"content_block",
+    b"created",
+    b"delta",
+    b"details",
+    b"done",
+    b"done_reason",
+    b"embedding",
+    b"embeddings",
+    b"error",
+    b"eval_count",
+    b"finish_reason",
+    b"function",
+    b"function_call",
+    b"generated_text",
+    b"generated_tokens",
+    b"id",
+    b"include_usage",
+    b"incomplete_details",
+    b"index",
+    b"input",
+    b"input_ids",
+    b"input_length",
+    b"input_tokens",
+    b"inputs",
+    b"logprobs",
+    b"max_completion_tokens",
+    b"max_new_tokens",
+    b"max_output_tokens",
+    b"max_tokens",
+    b"message",
+    b"messages",
+    b"meta_info",
+    b"model",
+    b"model_name",
+    b"model_version",
+    b"n_predict",
+    b"name",
+    b"num_predict",
+    b"object",
+    b"options",
+    b"output",
+    b"output_tokens",
+    b"parameters",
+    b"partial_json",
+    b"predicted_n",
+    b"prompt",
+    b"prompt_eval_count",
+    b"prompt_n",
+    b"prompt_tokens",
+    b"reason",
+    b"reasoning",
+    b"reasoning_content",
+    b"refusal",
+    b"response",
+    b"role",
+    b"sampling_params",
+    b"seed",
+    b"special",
+    b"status",
+    b"status_code",
+    b"stop",
+    b"stop_reason",
+    b"stop_type",
+    b"stream",
+    b"stream_options",
+    b"summary",
+    b"temperature",
+    b"text",
+    b"thinking",
+    b"timings",
+    b"token",
+    b"tokens_evaluated",
+    b"tokens_predicted",
+    b"tool_calls",
+    b"tools",
+    b"top_p",
+    b"total_tokens",
+    b"type",
+    b"usage",
 ];
 
-const NAMES: [&[u8]; KEYS.len()] = {
-    let mut names = [KEYS[0].0; KEYS.len()];
+impl Key {
+    /// Any name that is not kept.
+    pub(super) const OTHER: Self = Self(u8::MAX);
+
+    /// What a whole name means; `None` when it is not a kept one.
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        NAMES.binary_search(&name).ok().map(Self::at)
+    }
+
+    fn at(index: usize) -> Self {
+        u8::try_from(index).map_or(Self::OTHER, Self)
+    }
+
+    /// Its place in [`NAMES`]; `None` for a name that is not kept.
+    pub(super) fn index(self) -> Option<usize> {
+        (self != Self::OTHER).then_some(usize::from(self.0))
+    }
+}
+
+/// Values of the APIs' `type`, `object` and `status` that mean something, sorted; any other value is masked.
+const WORDS: &[(&[u8], Word)] = &[
+    (b"cancelled", Word::Status("cancelled")),
+    (b"chat.completion", Word::Kind),
+    (b"chat.completion.chunk", Word::Kind),
+    (b"completed", Word::Status("completed")),
+    (b"error", Word::Error),
+    (b"failed", Word::Status("failed")),
+    (b"incomplete", Word::Status("incomplete")),
+    (b"list", Word::Kind),
+    (b"message_stop", Word::Ended),
+    (b"response.completed", Word::Ended),
+    (b"response.failed", Word::Ended),
+    (b"response.incomplete", Word::Ended),
+    (b"text_completion", Word::Kind),
+];
+
+const WORD_NAMES: [&[u8]; WORDS.len()] = {
+    let mut names = [WORDS[0].0; WORDS.len()];
     let mut i = 0;
-    while i < KEYS.len() {
-        names[i] = KEYS[i].0;
+    while i < WORDS.len() {
+        names[i] = WORDS[i].0;
         i += 1;
     }
     names
 };
 
-impl Key {
-    /// What a whole name means; `None` when it is not a kept one.
-    pub(super) fn of(name: &[u8]) -> Option<Self> {
-        NAMES.binary_search(&name).ok().map(|i| KEYS[i].1)
+/// What a word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The answer is an error.
+    Error,
+    /// What kind of document it is.
+    Kind,
+    /// The stream is over.
+    Ended,
+    /// How the answer ended.
+    Status(&'static str),
+}
+
+/// A word as it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WordMatch(Narrow);
+
+impl WordMatch {
+    pub(super) fn new() -> Self {
+        Self(Narrow::new(&WORD_NAMES))
+    }
+
+    /// Adds a byte; false when no word goes on like that.
+    pub(super) fn push(&mut self, b: u8) -> bool {
+        self.0.push(&WORD_NAMES, b)
+    }
+
+    /// The word that consists of exactly the bytes so far.
+    pub(super) fn word(self) -> Option<Word> {
+        self.0.exact(&WORD_NAMES).map(|i| WORDS[i].1)
     }
 }
 
@@ -102,12 +186,12 @@ pub(super) struct KeyMatch {
 
 impl KeyMatch {
     pub(super) fn new() -> Self {
-        Self { narrow: Narrow::new(&NAMES), known: true }
+        Self { narrow: Narrow::new(NAMES), known: true }
     }
 
     /// Adds a byte; false as soon as it is none of the kept names.
     pub(super) fn push(&mut self, b: u8) -> bool {
-        self.known = self.known && self.narrow.push(&NAMES, b);
+        self.known = self.known && self.narrow.push(NAMES, b);
         self.known
     }
 
@@ -130,9 +214,11 @@ impl KeyMatch {
         if !self.known {
             return None;
         }
-        self.narrow.exact(&NAMES).map(|i| KEYS[i].1)
+        self.narrow.exact(NAMES).map(Key::at)
     }
 }
+
+const _: () = assert!(NAMES.len() < u8::MAX as usize && rules::COUNT < u8::MAX as usize);
 
 #[cfg(test)]
 mod tests {
@@ -140,11 +226,16 @@ mod tests {
 
     #[test]
     fn names_are_sorted_and_found() {
-        assert!(NAMES.is_sorted());
-        for (name, key) in KEYS {
+        assert!(NAMES.is_sorted() && WORD_NAMES.is_sorted());
+        for (at, name) in NAMES.iter().enumerate() {
             let mut found = KeyMatch::new();
             assert!(name.iter().all(|b| found.push(*b)));
-            assert_eq!((found.key(), Key::of(name)), (Some(*key), Some(*key)));
+            assert_eq!((found.key(), Key::of(name)), (Some(Key::at(at)), Some(Key::at(at))));
+        }
+        for (name, word) in WORDS {
+            let mut found = WordMatch::new();
+            assert!(name.iter().all(|b| found.push(*b)));
+            assert_eq!(found.word(), Some(*word));
         }
     }
 
@@ -157,5 +248,11 @@ mod tests {
             });
             assert_eq!((found.key(), Key::of(name.as_bytes())), (None, None), "{name}");
         }
+    }
+
+    #[test]
+    fn a_masked_name_or_word_is_none() {
+        let has_mask = |names: &[&[u8]]| names.iter().any(|name| name.starts_with(b"x"));
+        assert!(!has_mask(NAMES) && !has_mask(&WORD_NAMES));
     }
 }

@@ -1,6 +1,6 @@
 //! The lexer after a gap: looking for a member with a known name.
 
-use super::{Key, KeyMatch, Kind, Level, Lexer, Place, State, mask_back, masked};
+use super::{Act, Key, KeyMatch, Kind, Level, Lexer, Place, State, mask_back, masked};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lost {
@@ -49,7 +49,7 @@ impl Lexer {
 
     /// A member of some object: from here on the way is known again.
     fn found(&mut self, key: Key) {
-        self.levels[0] = Level { kind: Kind::Object, place: Place::Unknown };
+        self.levels[0] = Level { kind: Kind::Object, place: Place::Unknown, act: Act::None };
         self.depth = 1;
         self.key = key;
         self.state = State::Value(false);

@@ -1,6 +1,6 @@
 //! Objects and arrays: what each of them is to the APIs that are read.
 
-use super::{Key, Lexer, State};
+use super::{Act, Key, Lexer, Place, State, place};
 
 /// Nesting that is followed; a deeper document is masked and not read.
 pub(super) const MAX_DEPTH: usize = 64;
@@ -13,57 +13,46 @@ pub(super) enum Kind {
     Unknown,
 }
 
-/// What a container is to the APIs that are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nothing that matters.
-    Other,
-    /// The document's object.
-    Root,
-    /// The array `choices`.
-    Choices,
-    /// One of its objects.
-    Choice,
-    /// `delta` or `message` of a choice.
-    Delta,
-    /// A list or object that is content as soon as it has something in it.
-    ContentList,
-    /// The object `usage`.
-    Usage,
-    /// The object `stream_options`.
-    StreamOptions,
-    /// Entered in the middle, after a gap: may be any object.
-    Unknown,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level {
     pub kind: Kind,
     pub place: Place,
+    /// What the container is good for.
+    pub act: Act,
 }
 
 impl Lexer {
     pub(super) fn top(&self) -> Level {
         match self.depth {
-            0 => Level { kind: Kind::Array, place: Place::Other },
+            0 => Level { kind: Kind::Array, place: place::ROOT, act: Act::None },
             depth => self.levels[depth - 1],
         }
     }
 
-    pub(super) fn push(&mut self, kind: Kind) {
+    /// Where the value that comes leads, and what it is good for.
+    pub(super) fn coming(&self) -> (Place, Act) {
+        let top = self.top();
+        match top.kind {
+            _ if self.depth == 0 => (place::ROOT, Act::None),
+            Kind::Array => place::element(top.place, self.grammar),
+            Kind::Object | Kind::Unknown => place::member(top.place, self.key, self.grammar),
+        }
+    }
+
+    pub(super) fn push(&mut self, kind: Kind, place: Place, act: Act) {
         if self.depth == MAX_DEPTH {
             self.state = State::Failed;
             return;
         }
-        let place = child(self.depth, self.top().place, self.key, kind);
-        match (self.top().place, self.key) {
-            (Place::Root, Key::Error) => self.facts.error = true,
-            _ if place == Place::Choice => self.facts.enter_choice(),
+        match act {
+            Act::Error => self.facts.error = true,
+            Act::Choice => self.facts.enter_choice(),
+            Act::Item => self.facts.add_item(),
             _ => {}
         }
-        self.levels[self.depth] = Level { kind, place };
+        self.levels[self.depth] = Level { kind, place, act };
         self.depth += 1;
-        self.key = Key::Other;
+        self.key = Key::OTHER;
         self.state = if kind == Kind::Object { State::Name(true) } else { State::Value(true) };
     }
 
@@ -74,16 +63,16 @@ impl Lexer {
             self.state = State::Failed;
             return;
         }
-        if level.place == Place::Choice {
+        if level.act == Act::Choice {
             self.facts.leave_choice();
         }
-        self.key = Key::Other;
+        self.key = Key::OTHER;
         self.state = State::After;
         if self.depth > 1 {
             self.depth -= 1;
         } else if level.place == Place::Unknown || self.outwards > 0 {
             self.outwards = self.outwards.saturating_add(1);
-            self.levels[0] = Level { kind: Kind::Unknown, place: Place::Unknown };
+            self.levels[0] = Level { kind: Kind::Unknown, place: Place::Unknown, act: Act::None };
         } else {
             self.depth = 0;
             self.state = State::Done;
@@ -91,7 +80,7 @@ impl Lexer {
     }
 
     pub(super) fn array_after_all(&mut self, b: &mut u8) {
-        self.levels[self.depth - 1] = Level { kind: Kind::Array, place: Place::Other };
+        self.levels[self.depth - 1] = Level { kind: Kind::Array, place: Place::Other, act: Act::None };
         self.state = if matches!(self.state, State::Colon) { State::After } else { State::Value(false) };
         self.structure(b);
     }
@@ -101,20 +90,5 @@ impl Lexer {
             Kind::Array => State::Value(false),
             Kind::Object | Kind::Unknown => State::Name(false),
         };
-    }
-}
-
-/// What a container is, by the place it stands in, its name and its kind.
-fn child(depth: usize, parent: Place, key: Key, kind: Kind) -> Place {
-    match (parent, key, kind) {
-        _ if depth == 0 && kind == Kind::Object => Place::Root,
-        (Place::Root | Place::Unknown, Key::Choices, Kind::Array) => Place::Choices,
-        (Place::Choices, _, Kind::Object) => Place::Choice,
-        (Place::Choice | Place::Unknown, Key::Delta | Key::Message, Kind::Object) => Place::Delta,
-        (Place::Root | Place::Unknown, Key::Usage, Kind::Object) => Place::Usage,
-        (Place::Root | Place::Unknown, Key::StreamOptions, Kind::Object) => Place::StreamOptions,
-        (Place::Delta, Key::ToolCalls | Key::Content, Kind::Array)
-        | (Place::Delta, Key::FunctionCall, Kind::Object) => Place::ContentList,
-        _ => Place::Other,
     }
 }

@@ -1,6 +1,6 @@
 //! Names, strings, numbers and literals: what stays of them and what is known by them.
 
-use super::{Key, KeyMatch, Lexer, Place, State};
+use super::{Act, Key, KeyMatch, Lexer, Place, State};
 use crate::track::mask::{mask_text, masked};
 
 /// Longest value that is kept; a longer one is masked from there on and not known.
@@ -10,25 +10,11 @@ const MAX_WORD: usize = 32;
 /// Most digits of a number that is kept.
 const MAX_DIGITS: u8 = 19;
 
-/// What becomes of a string value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
-    /// It is masked.
-    No,
-    /// It is masked, and if it is not empty then there is content.
-    Content,
-    /// It is masked, and if it is not empty then there is an error.
-    Error,
-    /// It stays and is known.
-    Model,
-    FinishReason,
-    Object,
-}
-
 /// What becomes of a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Digits {
-    pub keep: bool,
+    /// What it is good for; it is masked if for nothing.
+    pub act: Act,
     pub value: Option<u64>,
     pub count: u8,
 }
@@ -40,7 +26,7 @@ impl Digits {
             b'0'..=b'9' => {
                 let digit = u64::from(*b - b'0');
                 self.value = self.value.and_then(|v| v.checked_mul(10)?.checked_add(digit));
-                if !self.keep || self.count == MAX_DIGITS {
+                if self.act == Act::None || self.count == MAX_DIGITS {
                     self.value = None;
                     *b = b'1';
                 }
@@ -68,7 +54,7 @@ impl Lexer {
                 if key.is_none() && name.known() {
                     mask_back(bytes, start, at);
                 }
-                self.key = key.unwrap_or(Key::Other);
+                self.key = key.unwrap_or(Key::OTHER);
                 self.state = State::Colon;
                 return at + 1;
             }
@@ -98,53 +84,83 @@ impl Lexer {
         if key.is_none() {
             mask_text(name);
         }
-        self.key = key.unwrap_or(Key::Other);
+        self.key = key.unwrap_or(Key::OTHER);
         self.state = State::Colon;
         at + name.len() + 1
     }
 
     /// Bytes of a string value.
-    pub(super) fn text(&mut self, keep: Keep, bytes: &mut [u8], mut at: usize) -> usize {
-        match (keep, bytes[at]) {
-            (_, b'"') | (Keep::No, _) => {}
-            (Keep::Content, _) => self.facts.mark_content(),
-            (Keep::Error, _) => self.facts.error = true,
-            (Keep::Model | Keep::FinishReason | Keep::Object, _) => return self.keep_text(keep, bytes, at),
+    pub(super) fn text(&mut self, act: Act, bytes: &mut [u8], at: usize) -> usize {
+        match (act, bytes[at]) {
+            (Act::Word, _) => return self.word(bytes, at),
+            (act, _) if act.keeps_text() => return self.keep_text(act, bytes, at),
+            (Act::None | Act::Growth, _) | (_, b'"') => {}
+            (Act::Content, _) => self.facts.mark_content(),
+            (Act::Error, _) => self.facts.error = true,
+            _ => self.facts.mark_any_content(),
         }
+        let begin = at;
+        let mut at = at;
         while let Some(b) = bytes.get_mut(at) {
             at += 1;
             match *b {
                 b'"' => {
-                    self.end_text(keep);
+                    self.len += (at - begin - 1) as u64;
+                    self.end_text(act);
                     return at;
                 }
                 b'\\' => {
                     *b = b'x';
-                    self.state = State::TextEscape(Keep::No);
+                    self.len += (at - begin) as u64;
+                    self.state = State::TextEscape(act);
                     return at;
                 }
                 other => *b = masked(other),
             }
         }
-        self.state = State::Text(Keep::No);
+        self.len += (at - begin) as u64;
+        self.state = State::Text(act);
         at
     }
 
-    fn keep_text(&mut self, keep: Keep, bytes: &[u8], at: usize) -> usize {
+    /// Bytes of what may be a word of the list.
+    fn word(&mut self, bytes: &mut [u8], begin: usize) -> usize {
+        for at in begin..bytes.len() {
+            match bytes[at] {
+                b'"' => {
+                    match self.word.word() {
+                        Some(word) => self.facts.set_word(word),
+                        None => mask_back(bytes, begin, at),
+                    }
+                    self.end_value();
+                    return at + 1;
+                }
+                b if b != b'\\' && self.word.push(b) => {}
+                _ => {
+                    mask_back(bytes, begin, at);
+                    self.state = State::Text(Act::None);
+                    return at;
+                }
+            }
+        }
+        bytes.len()
+    }
+
+    fn keep_text(&mut self, act: Act, bytes: &[u8], at: usize) -> usize {
         let rest = &bytes[at..];
-        let most = if keep == Keep::Model { MAX_KEPT } else { MAX_WORD };
+        let most = if matches!(act, Act::Model | Act::Version) { MAX_KEPT } else { MAX_WORD };
         let room = most.saturating_sub(self.kept.len());
         let len = rest.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(rest.len());
         if len > room || (len == room && rest.get(len) == Some(&b'\\')) {
-            self.state = State::Text(Keep::No);
+            self.state = State::Text(Act::None);
             return at + room;
         }
         self.kept.extend_from_slice(&rest[..len]);
         match rest.get(len) {
-            Some(b'"') => self.end_text(keep),
+            Some(b'"') => self.end_text(act),
             Some(_) => {
                 self.kept.push(b'\\');
-                self.state = State::TextEscape(keep);
+                self.state = State::TextEscape(act);
             }
             None => return bytes.len(),
         }
@@ -152,45 +168,48 @@ impl Lexer {
     }
 
     /// The byte behind a backslash.
-    pub(super) fn escaped(&mut self, keep: Keep, b: &mut u8) {
-        if matches!(keep, Keep::Model | Keep::FinishReason | Keep::Object) {
+    pub(super) fn escaped(&mut self, act: Act, b: &mut u8) {
+        if act.keeps_text() {
             self.kept.push(*b);
         } else {
             *b = b'x';
         }
-        self.state = State::Text(keep);
+        self.len += 1;
+        self.state = State::Text(act);
     }
 
-    fn end_text(&mut self, keep: Keep) {
+    /// The value was found in the root (`None`), or so far outside of what is known after a gap.
+    fn origin(&self) -> Option<u32> {
+        (self.top().place == Place::Unknown).then_some(self.outwards)
+    }
+
+    fn end_text(&mut self, act: Act) {
         self.end_value();
-        let origin = if self.top().place == Place::Unknown { Some(self.outwards) } else { None };
-        match keep {
-            Keep::Model => self.facts.set_model(&self.kept, origin),
-            Keep::FinishReason => self.facts.set_finish_reason(&self.kept),
-            Keep::Object if self.kept == b"error" => self.facts.error = true,
+        match act {
+            Act::Model => self.facts.set_model(&self.kept, self.origin()),
+            Act::Version => self.facts.set_version(&self.kept),
+            Act::Finish | Act::Reason => self.facts.set_finish_reason(&self.kept),
+            Act::Growth => self.facts.grow(self.len),
+            Act::Final => self.facts.ended = true,
             _ => {}
         }
     }
 
-    /// One byte of a word.
-    pub(super) fn literal(&mut self, word: &'static [u8], at: u8, b: &mut u8) {
+    /// One byte of a word without quotes.
+    pub(super) fn literal(&mut self, word: &'static [u8], at: u8, act: Act, b: &mut u8) {
         if word.get(usize::from(at)) != Some(b) {
             return self.fail(b);
         }
         if usize::from(at) + 1 < word.len() {
-            self.state = State::Literal(word, at + 1);
+            self.state = State::Literal(word, at + 1, act);
             return;
         }
         self.end_value();
         let yes = word == b"true";
-        match (self.top().place, self.key) {
+        match act {
             _ if word == b"null" => {}
-            (Place::Root, Key::Stream) => self.facts.set_stream(yes, None),
-            (Place::Unknown, Key::Stream) => self.facts.set_stream(yes, Some(self.outwards)),
-            (Place::StreamOptions | Place::Unknown, Key::IncludeUsage) => {
-                self.facts.include_usage = Some(yes);
-            }
-            _ => {}
+            Act::Stream => self.facts.set_stream(yes, self.origin()),
+            _ => self.facts.set_flag(act, yes),
         }
     }
 
@@ -199,8 +218,8 @@ impl Lexer {
         while let Some(b) = bytes.get_mut(at) {
             if !digits.push(b) {
                 self.end_value();
-                if let Some(value) = digits.value.filter(|_| digits.keep) {
-                    self.facts.set_number(self.key, value);
+                if let Some(value) = digits.value.filter(|_| digits.act != Act::None) {
+                    self.facts.set_number(digits.act, value);
                 }
                 return at;
             }
@@ -212,31 +231,6 @@ impl Lexer {
 
     fn end_value(&mut self) {
         self.state = if self.depth == 0 { State::Done } else { State::After };
-    }
-}
-
-pub(super) fn keep_text(place: Place, key: Key) -> Keep {
-    match (place, key) {
-        (Place::Root | Place::Unknown, Key::Model) => Keep::Model,
-        (Place::Root | Place::Unknown, Key::Object) => Keep::Object,
-        (Place::Root, Key::Error) => Keep::Error,
-        (Place::Choice | Place::Unknown, Key::FinishReason) => Keep::FinishReason,
-        (Place::Choice, Key::Text)
-        | (Place::Delta, Key::Content | Key::ReasoningContent | Key::Reasoning | Key::Refusal) => {
-            Keep::Content
-        }
-        _ => Keep::No,
-    }
-}
-
-pub(super) fn keep_number(place: Place, key: Key) -> bool {
-    match key {
-        Key::MaxTokens | Key::MaxCompletionTokens => matches!(place, Place::Root | Place::Unknown),
-        Key::PromptTokens | Key::CompletionTokens | Key::TotalTokens => {
-            matches!(place, Place::Usage | Place::Unknown)
-        }
-        Key::Index => place == Place::Choice,
-        _ => false,
     }
 }
 

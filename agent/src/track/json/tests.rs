@@ -1,9 +1,11 @@
+mod documents;
+mod properties;
+
 use super::{scalar::MAX_KEPT, *};
-use crate::track::tests::Lcg;
 
 /// Feeds pieces, with a gap between them where `None` stands; the facts and the masked bytes.
-fn feed(pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
-    let mut lexer = Lexer::new();
+fn feed_as(grammar: Grammar, pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
+    let mut lexer = Lexer::new(grammar);
     let mut all = Vec::new();
     for piece in pieces {
         let Some(bytes) = piece else {
@@ -15,6 +17,15 @@ fn feed(pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
         all.extend_from_slice(&bytes);
     }
     (lexer.facts().clone(), all)
+}
+
+fn feed(pieces: &[Option<&[u8]>]) -> (Facts, Vec<u8>) {
+    feed_as(Grammar::OPENAI.both(), pieces)
+}
+
+fn as_text(grammar: Grammar, text: &str) -> (Facts, String) {
+    let (facts, masked) = feed_as(grammar, &[Some(text.as_bytes())]);
+    (facts, String::from_utf8(masked).unwrap())
 }
 
 fn whole(text: &str) -> (Facts, String) {
@@ -44,9 +55,9 @@ fn an_answer_keeps_its_counts() {
         {"role":"assistant","content":"secret"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,
         "completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":5}}}"#,
     );
-    assert_eq!((facts.input_tokens, facts.output_tokens), (Some(7), Some(2)));
-    assert_eq!(facts.finish_reason.as_deref(), Some("stop"));
-    assert!(facts.any_content && !facts.error && !facts.interleaved);
+    assert_eq!((facts.input_tokens(), facts.output_tokens()), (Some(7), Some(2)));
+    assert_eq!(facts.finish_reason(), Some("stop"));
+    assert!(facts.has_content() && !facts.error && !facts.interleaved);
     assert!(!masked.contains("secret") && masked.contains(r#""created":11"#), "{masked}");
 }
 
@@ -58,11 +69,12 @@ fn a_finish_reason_is_a_word() {
         ("stop", Some("stop")),
         ("MAX_TOKENS", Some("MAX_TOKENS")),
         ("the s3cret", Some("other")),
-        ("", Some("")),
+        // llama.cpp says so of a choice that goes on.
+        ("", None),
         (&long, None),
     ] {
         let (facts, masked) = whole(&format!(r#"{{"choices":[{{"finish_reason":"{reason}"}}]}}"#));
-        assert_eq!(facts.finish_reason.as_deref(), known, "{reason}");
+        assert_eq!(facts.finish_reason(), known, "{reason}");
         assert!(!masked.contains(&"a".repeat(33)));
     }
 }
@@ -85,7 +97,7 @@ fn what_is_content_and_what_is_an_error() {
         (r#"{"object":"error","message":"a"}"#, false, true),
     ] {
         let (facts, masked) = whole(text);
-        assert_eq!((facts.any_content, facts.error), (content, error), "{text}");
+        assert_eq!((facts.has_content(), facts.error), (content, error), "{text}");
         assert_eq!(whole(&masked).0, facts, "{text}");
     }
 }
@@ -156,139 +168,78 @@ fn the_tail_of_a_body_is_understood_after_a_gap() {
     }
     let tail = br#"secret"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
     let (facts, _) = feed(&[None, Some(tail)]);
-    assert_eq!((facts.input_tokens, facts.output_tokens), (Some(3), Some(4)));
-    assert_eq!(facts.finish_reason.as_deref(), Some("length"));
-}
-
-// A deterministic generator of documents that look like those of the APIs.
-
-const NAMES: &[&str] = &[
-    "model",
-    "stream",
-    "max_tokens",
-    "choices",
-    "delta",
-    "message",
-    "content",
-    "usage",
-    "prompt_tokens",
-    "completion_tokens",
-    "finish_reason",
-    "index",
-    "error",
-    "object",
-    "tool_calls",
-    "stream_options",
-    "include_usage",
-    "text",
-    "user",
-    "mode",
-    "",
-    "naïve",
-    "a\\\"b",
-    "top\\u0041",
-];
-const TEXTS: &[&str] = &[
-    "",
-    "stop",
-    "hello 42",
-    "a\\\"model\\\":\\\"x\\\",",
-    "\\\\",
-    "\\u00e9\\n",
-    "日本語",
-    "{}[]:,",
-    "content_filter",
-    "\\\\\\\"",
-];
-const NUMBERS: &[&str] = &["0", "7", "-1.5e3", "1234567890123456789", "99999999999999999999999", "0.25"];
-
-fn generate(lcg: &mut Lcg, depth: u32, out: &mut String) {
-    let blank = [" ", "\n", "", "", ""][lcg.below(5)];
-    out.push_str(blank);
-    match lcg.below(if depth > 5 { 4 } else { 8 }) {
-        0 => out.push_str(NUMBERS[lcg.below(NUMBERS.len())]),
-        1 => out.push_str(["true", "false", "null"][lcg.below(3)]),
-        2 | 3 => {
-            out.push('"');
-            out.push_str(TEXTS[lcg.below(TEXTS.len())]);
-            out.push('"');
-        }
-        4 | 5 => list(lcg, depth, out, ['[', ']'], false),
-        _ => list(lcg, depth, out, ['{', '}'], true),
-    }
-    out.push_str(blank);
-}
-
-fn list(lcg: &mut Lcg, depth: u32, out: &mut String, around: [char; 2], named: bool) {
-    out.push(around[0]);
-    for i in 0..lcg.below(5) {
-        if i > 0 {
-            out.push(',');
-        }
-        if named {
-            out.push('"');
-            out.push_str(NAMES[lcg.below(NAMES.len())]);
-            out.push_str("\":");
-        }
-        generate(lcg, depth + 1, out);
-    }
-    out.push(around[1]);
+    assert_eq!((facts.input_tokens(), facts.output_tokens()), (Some(3), Some(4)));
+    assert_eq!(facts.finish_reason(), Some("length"));
 }
 
 #[test]
-fn masked_documents_are_valid_and_tell_the_same() {
-    let mut lcg = Lcg::new(7);
-    for _ in 0..3000 {
-        let mut text = String::new();
-        list(&mut lcg, 0, &mut text, ['{', '}'], true);
-        assert!(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), "{text}");
-        let (facts, masked) = whole(&text);
-        assert!(serde_json::from_str::<serde::de::IgnoredAny>(&masked).is_ok(), "{text}\n{masked}");
-        assert_eq!(masked.len(), text.len());
-        assert_eq!(whole(&masked), (facts.clone(), masked.clone()), "{text}");
+fn a_side_keeps_only_what_it_may_tell() {
+    let text =
+        r#"{"model":"m","stop_reason":"why","max_tokens":12,"usage":{"input_tokens":34},"type":"error"}"#;
+    for (grammar, expected) in [
+        (
+            Grammar::ANTHROPIC.request(),
+            r#"{"model":"m","stop_reason":"xxx","max_tokens":12,"usage":{"input_tokens":11},"type":"xxxxx"}"#,
+        ),
+        (
+            Grammar::ANTHROPIC.answer(),
+            r#"{"model":"m","stop_reason":"why","max_tokens":11,"usage":{"input_tokens":34},"type":"error"}"#,
+        ),
+        (
+            Grammar::SGLANG.answer(),
+            r#"{"model":"x","stop_reason":"xxx","max_tokens":11,"usage":{"input_tokens":11},"type":"xxxxx"}"#,
+        ),
+    ] {
+        assert_eq!(as_text(grammar, text).1, expected);
     }
 }
 
 #[test]
-fn splits_do_not_matter() {
-    let mut lcg = Lcg::new(11);
-    for _ in 0..150 {
-        let mut text = String::new();
-        list(&mut lcg, 0, &mut text, ['{', '}'], true);
-        let bytes = text.as_bytes();
-        let (facts, _) = feed(&[Some(bytes)]);
-        for at in 0..=bytes.len() {
-            let (a, b) = bytes.split_at(at);
-            let (split, masked) = feed(&[Some(a), Some(b)]);
-            assert_eq!(split, facts, "{text} at {at}");
-            let (a, b) = masked.split_at(at);
-            assert_eq!(feed(&[Some(a), Some(b)]), (split, masked.clone()), "{text} at {at}");
-        }
-        let single: Vec<Option<&[u8]>> = bytes.chunks(1).map(Some).collect();
-        assert_eq!(feed(&single).0, facts, "{text}");
+fn words_are_kept_only_if_listed() {
+    let grammar = Grammar::RESPONSES.answer();
+    for (value, kept) in [
+        ("completed", true),
+        ("complete", false),
+        ("completed2", false),
+        ("comp\\u006ceted", false),
+        ("my secret", false),
+        ("", true),
+    ] {
+        let text = format!(r#"{{"status":"{value}","model":"m"}}"#);
+        let (facts, masked) = as_text(grammar, &text);
+        assert_eq!((facts.finish_reason(), masked == text), ((value == "completed").then_some(value), kept));
+        assert_eq!(facts.model.as_deref(), Some("m"), "{value}");
     }
 }
 
 #[test]
-fn gaps_tell_the_same_after_masking() {
-    let mut lcg = Lcg::new(13);
-    for _ in 0..3000 {
-        let mut text = String::new();
-        list(&mut lcg, 0, &mut text, ['{', '}'], true);
-        let bytes = text.as_bytes();
-        let (mut a, mut b) = (lcg.below(bytes.len() + 1), lcg.below(bytes.len() + 1));
-        if a > b {
-            (a, b) = (b, a);
-        }
-        let middle = b + lcg.below(bytes.len() - b + 1);
-        let (facts, masked) =
-            feed(&[Some(&bytes[..a]), None, Some(&bytes[b..middle]), Some(&bytes[middle..])]);
-        let (head, rest) = masked.split_at(a);
-        let (tail, end) = rest.split_at(middle - b);
-        assert_eq!(
-            feed(&[Some(head), None, Some(tail), Some(end)]),
-            (facts, masked.clone()),
-            "{text} {a}..{b}"
-        );
+fn prompt_tokens_of_a_cache_are_counted() {
+    let text = r#"{"usage":{"input_tokens":3,"cache_read_input_tokens":40,"cache_creation_input_tokens":500,
+        "output_tokens":9}}"#;
+    let facts = as_text(Grammar::ANTHROPIC.answer(), text).0;
+    assert_eq!((facts.input_tokens(), facts.output_tokens()), (Some(543), Some(9)));
+}
+
+#[test]
+fn usage_is_better_than_timings_whatever_their_order() {
+    let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
+    let timings = r#""timings":{"prompt_n":4,"cache_n":1,"predicted_n":3}"#;
+    for (text, expected) in [
+        (format!("{{{usage},{timings}}}"), (Some(7), Some(2), Some("usage"))),
+        (format!("{{{timings},{usage}}}"), (Some(7), Some(2), Some("usage"))),
+        (format!("{{{timings}}}"), (Some(5), Some(3), Some("timings"))),
+    ] {
+        let facts = whole(&text).0;
+        assert_eq!((facts.input_tokens(), facts.output_tokens(), facts.tokens_source()), expected, "{text}");
     }
+}
+
+#[test]
+fn counts_of_one_choice_are_not_those_of_several() {
+    let one = r#"{"text":"a","meta_info":{"prompt_tokens":3,"completion_tokens":1}}"#;
+    let facts = as_text(Grammar::SGLANG.answer(), &format!("[{one}]")).0;
+    assert_eq!((facts.output_tokens(), facts.tokens_source()), (Some(1), Some("meta_info")));
+    let facts = as_text(Grammar::SGLANG.answer(), &format!("[{one},{one}]")).0;
+    assert_eq!((facts.input_tokens(), facts.output_tokens(), facts.tokens_source()), (None, None, None));
+    assert!(facts.has_content());
 }
