@@ -1,6 +1,7 @@
 //! The reader of a message's body, by its content type.
 
 use super::{
+    grpc::Messages,
     http1::head::Content,
     json::{Facts, Lexer},
     mask::mask_all,
@@ -17,14 +18,17 @@ pub(super) enum Body {
     Json(Box<Lexer>),
     /// Server-sent events.
     Events(Box<Sse>),
+    /// gRPC messages.
+    Messages(Box<Messages>),
 }
 
 impl Body {
-    /// By content type.
-    pub(super) fn new(content: Content) -> Self {
+    /// By content type, of a response or a request.
+    pub(super) fn new(content: Content, response: bool) -> Self {
         match content {
             Content::Opaque => Self::Opaque,
             Content::Events => Self::Events(Box::new(Sse::new())),
+            Content::Grpc(method) => Self::Messages(Box::new(Messages::new(method, response))),
             Content::Unknown | Content::JsonLines | Content::Other => Self::Json(Box::new(Lexer::new())),
         }
     }
@@ -40,16 +44,18 @@ impl Body {
             Self::Opaque => mask_all(bytes),
             Self::Json(lexer) => lexer.feed(bytes),
             Self::Events(events) => return events.feed(bytes),
+            Self::Messages(messages) => return messages.feed(bytes),
         }
         0
     }
 
-    /// An unknown number of bytes is missing. True when events may have been lost with them.
-    pub(super) fn gap(&mut self) -> bool {
+    /// So many bytes are missing, or an unknown number. True when events may have been lost with them.
+    pub(super) fn gap(&mut self, len: Option<u64>) -> bool {
         match self {
             Self::Opaque => {}
             Self::Json(lexer) => lexer.gap(),
             Self::Events(events) => events.gap(),
+            Self::Messages(messages) => return messages.gap(len),
         }
         matches!(self, Self::Events(_))
     }
@@ -69,6 +75,7 @@ impl Body {
             Self::Opaque => None,
             Self::Json(lexer) => Some(lexer.facts()),
             Self::Events(events) => Some(events.facts()),
+            Self::Messages(messages) => Some(messages.facts()),
         }
     }
 
@@ -77,12 +84,17 @@ impl Body {
         match self {
             Self::Opaque => false,
             Self::Json(lexer) => !lexer.failed(),
-            Self::Events(_) => true,
+            Self::Events(_) | Self::Messages(_) => true,
         }
     }
 
     /// The end marker of a stream of events was seen.
     pub(super) fn done(&self) -> bool {
         matches!(self, Self::Events(events) if events.done())
+    }
+
+    /// gRPC messages that were complete so far.
+    pub(super) fn messages(&self) -> u64 {
+        if let Self::Messages(messages) = self { messages.whole() } else { 0 }
     }
 }

@@ -19,6 +19,26 @@ pub(super) enum Ending {
     OutOfSight,
 }
 
+/// What is known of a gRPC call's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grpc {
+    /// It is no gRPC call.
+    No,
+    /// The call ended without one, so far.
+    Missing,
+    /// The trailers were there, but not all of what they say is known.
+    Unknown,
+    Status(u32),
+}
+
+/// Whether an answer may turn out to be a single message, which is no event.
+#[derive(Clone, Copy, Debug)]
+enum Single {
+    No,
+    /// It may; the first message is held back.
+    Maybe(Option<ContentEvent>),
+}
+
 /// An exchange that is not over.
 #[derive(Debug)]
 pub(super) struct Open {
@@ -31,13 +51,24 @@ pub(super) struct Open {
     pub request_done: bool,
     /// Later stages know of it.
     pub announced: bool,
+    single: Single,
+    grpc: Grpc,
 }
 
 impl Open {
     /// An exchange of which nothing is known yet.
     pub(super) fn new(exchange: Exchange, id: ExchangeId) -> Self {
         let exchange = Box::new(exchange);
-        Self { exchange, id, api: Api::Http, has_head: false, request_done: false, announced: false }
+        Self {
+            exchange,
+            id,
+            api: Api::Http,
+            has_head: false,
+            request_done: false,
+            announced: false,
+            single: Single::No,
+            grpc: Grpc::No,
+        }
     }
 
     /// Adds a warning.
@@ -54,13 +85,16 @@ impl Open {
     /// The request's head was read.
     pub(super) fn request_head(&mut self, request: head::Request) {
         self.has_head = true;
-        self.api = Api::of(&request.method, &request.path);
         let exchange = &mut *self.exchange;
         request.protocol.clone_into(&mut exchange.protocol);
-        exchange.probe = api::is_probe(&request.method, &request.path);
-        exchange.api = Some(self.api.name().to_owned());
-        exchange.method = Some(request.method);
-        exchange.path = Some(request.path);
+        if let Some(path) = &request.path {
+            let method = request.method.as_deref().unwrap_or_default();
+            self.api = Api::of(method, path);
+            exchange.probe = api::is_probe(method, path);
+            exchange.api = Some(self.api.name().to_owned());
+        }
+        exchange.method = request.method;
+        exchange.path = request.path;
         exchange.request_id = request.headers.request_id;
         exchange.trace_id = request.headers.trace_id;
     }
@@ -92,10 +126,38 @@ impl Open {
         match response.headers.content {
             head::Content::Events | head::Content::JsonLines => exchange.streaming = Some(true),
             head::Content::Other => exchange.streaming = Some(false),
+            head::Content::Grpc(method) => {
+                exchange.streaming = method.streams();
+                self.single = if exchange.streaming == Some(true) { Single::No } else { Single::Maybe(None) };
+                self.grpc = Grpc::Missing;
+            }
             head::Content::Unknown | head::Content::Opaque => {}
         }
         if exchange.request_id.is_none() {
             exchange.request_id.clone_from(&response.headers.request_id);
+        }
+    }
+
+    /// The last headers of a gRPC call were written; `None` when they were not all understood.
+    pub(super) fn grpc_status(&mut self, status: Option<u32>) {
+        if self.grpc != Grpc::No {
+            self.grpc = status.map_or(Grpc::Unknown, Grpc::Status);
+        }
+    }
+
+    /// An event was written: the events that now count, in order.
+    pub(super) fn release(&mut self, event: ContentEvent) -> [Option<ContentEvent>; 2] {
+        match self.single {
+            Single::No => [None, Some(event)],
+            Single::Maybe(None) => {
+                self.single = Single::Maybe(Some(event));
+                [None; 2]
+            }
+            Single::Maybe(held) => {
+                self.single = Single::No;
+                self.exchange.streaming = Some(true);
+                [held, Some(event)]
+            }
         }
     }
 
@@ -130,8 +192,26 @@ impl Open {
             exchange.output_tokens = facts.output_tokens;
             exchange.interleaved = facts.interleaved;
         }
+        if matches!(self.single, Single::Maybe(Some(_))) {
+            exchange.streaming = Some(false);
+        }
         exchange.flags.sort_unstable();
         self.exchange
+    }
+
+    /// Outcome of a whole gRPC call that HTTP thinks well of, by its status' place among those of HTTP.
+    fn grpc_outcome(&self, body: &Body) -> Outcome {
+        match self.grpc {
+            Grpc::Missing if self.flagged(Flag::Gap) => Outcome::Unknown,
+            Grpc::Missing => Outcome::Truncated,
+            Grpc::Unknown => Outcome::Unknown,
+            Grpc::No | Grpc::Status(0) => self.success(body),
+            // DEADLINE_EXCEEDED.
+            Grpc::Status(4) => Outcome::Timeout,
+            // UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, and what no standard names.
+            Grpc::Status(2 | 12..=15 | 17..) => Outcome::Server5xx,
+            Grpc::Status(_) => Outcome::Client4xx,
+        }
     }
 
     fn outcome(&self, ending: Ending, body: &Body) -> Outcome {
@@ -157,7 +237,7 @@ impl Open {
             Some(408 | 504) => Outcome::Timeout,
             Some(400..=499) => Outcome::Client4xx,
             Some(500..) => Outcome::Server5xx,
-            Some(200..=299) => self.success(body),
+            Some(200..=299) => self.grpc_outcome(body),
             Some(_) => Outcome::Ok,
             // The agent came in the middle: only the body can tell.
             None if body.done() || body.facts().is_some_and(|f| f.finish_reason.is_some() || f.error) => {

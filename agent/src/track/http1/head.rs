@@ -1,6 +1,6 @@
 //! What the head of a message says, from its masked bytes.
 
-use super::Framing;
+use super::{super::grpc, Framing};
 
 /// Headers that are looked at.
 const MAX_HEADERS: usize = 128;
@@ -17,6 +17,8 @@ pub(in crate::track) enum Content {
     Events,
     /// Newline-separated JSON documents.
     JsonLines,
+    /// Messages of a gRPC method.
+    Grpc(grpc::Method),
     /// Any other type; as JSON, until it proves to be none.
     Other,
     /// Compressed.
@@ -33,12 +35,29 @@ pub(in crate::track) struct Headers {
     pub trace_id: Option<String>,
 }
 
+impl Headers {
+    /// Adds a field that has nothing to do with framing.
+    pub(in crate::track) fn add(&mut self, name: &str, value: &[u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("content-type") && self.content != Content::Opaque {
+            self.content = content(value);
+        } else if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") {
+            self.content = Content::Opaque;
+        } else if is("x-request-id") {
+            self.request_id = text(value);
+        } else if is("traceparent") {
+            self.trace_id = trace_id(value);
+        }
+    }
+}
+
 /// A request's head.
 #[derive(Debug)]
 pub(in crate::track) struct Request {
-    pub method: String,
+    /// `None`, like the path, when the connection's earlier headers would tell it, and those were not seen.
+    pub method: Option<String>,
     /// Without query string.
-    pub path: String,
+    pub path: Option<String>,
     pub protocol: &'static str,
     pub headers: Headers,
 }
@@ -56,8 +75,8 @@ pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
     let mut parsed = httparse::Request::new(&mut headers);
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
     Some(Request {
-        method: parsed.method?.to_owned(),
-        path: path(parsed.path?).to_owned(),
+        method: Some(parsed.method?.to_owned()),
+        path: Some(path(parsed.path?).to_owned()),
         protocol: protocol(parsed.version?),
         headers: read(parsed.headers)?,
     })
@@ -82,7 +101,7 @@ fn protocol(version: u8) -> &'static str {
 }
 
 /// The path of a request target: without query, and without scheme and host of the absolute form.
-fn path(target: &str) -> &str {
+pub(in crate::track) fn path(target: &str) -> &str {
     let path = target.split('?').next().unwrap_or_default();
     match path.split_once("://") {
         Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
@@ -107,14 +126,8 @@ fn read(parsed: &[httparse::Header<'_>]) -> Option<Headers> {
             }
         } else if is("transfer-encoding") {
             chunked = ends_with(value, b"chunked");
-        } else if is("content-type") && headers.content != Content::Opaque {
-            headers.content = content(value);
-        } else if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") {
-            headers.content = Content::Opaque;
-        } else if is("x-request-id") {
-            headers.request_id = text(value);
-        } else if is("traceparent") {
-            headers.trace_id = trace_id(value);
+        } else {
+            headers.add(header.name, value);
         }
     }
     headers.framing = if chunked { Some(Framing::Chunked) } else { length.map(Framing::Length) };
@@ -226,7 +239,7 @@ mod tests {
     fn a_cut_head_keeps_its_whole_lines() {
         let head = cut(b"POST /v1 HTTP/1.1\r\nContent-Length: 7\r\nAuthorization: xxx");
         let parsed = request(&head).unwrap();
-        assert_eq!((parsed.path.as_str(), parsed.headers.framing), ("/v1", Some(Framing::Length(7))));
+        assert_eq!((parsed.path.as_deref(), parsed.headers.framing), (Some("/v1"), Some(Framing::Length(7))));
         assert!(request(&cut(b"POST /v1")).is_none());
     }
 }
