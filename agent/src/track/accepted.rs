@@ -7,6 +7,7 @@ use wire::socket;
 
 use super::{
     exchanges::{Context, Origin},
+    http1::Side,
     http2::{Http2, begins_preface, is_frames},
     open::Ending,
     server::Server,
@@ -67,7 +68,8 @@ impl Accepted {
 
     /// One call on the socket.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
-        let frames = || is_frames(payload.head, u64::try_from(data.result).unwrap_or_default());
+        let side = if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response };
+        let frames = || is_frames(side, payload.head, u64::try_from(data.result).unwrap_or_default());
         match self {
             Self::New(new) => {
                 let whole_p = new.first.is_none() && data.offset == 0 && &*payload.head == b"P";

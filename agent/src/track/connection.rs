@@ -65,9 +65,7 @@ impl Connections {
         let role = match (open.family, open.role) {
             (AF_UNIX, _) => Role::Ignored("unix_socket"),
             (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
-            (_, socket::ROLE_ACCEPTED) => {
-                Role::Server(Accepted::new(origin(open.id, Some(open), false)))
-            }
+            (_, socket::ROLE_ACCEPTED) => Role::Server(Accepted::new(origin(open.id, Some(open), false))),
             _ => Role::Unknown,
         };
         let at = Stamp::from(&open.header);

@@ -3,10 +3,7 @@
 //! A message's text is masked. Kept are the prefixes, and of the `KServe` v2 inference messages the leading fields that
 //! name the model (protobuf, which writes fields in order): a field that is not next ends the reading of its message.
 
-use super::{
-    json::Facts,
-    mask::mask_all,
-};
+use super::{json::Facts, mask::mask_all};
 
 /// The flag, and four octets of length.
 const PREFIX: u8 = 5;
@@ -188,17 +185,14 @@ impl Messages {
         let mut at = 0;
         while at < bytes.len() && self.place != Place::Masked {
             let behind = self.left - u32::try_from(at + 1).unwrap_or(self.left);
-            let Some(place) = self.field(bytes[at], behind) else {
-                self.place = Place::Masked;
-                break;
-            };
-            self.place = place;
+            // An octet that ends the reading stays, so that it ends it again.
+            self.place = self.field(bytes[at], behind).unwrap_or(Place::Masked);
             at += 1;
         }
         mask_all(&mut bytes[at..]);
     }
 
-    /// Takes one octet, with so many behind it in the message; where that leads, or `None` when it is not kept.
+    /// Takes one octet, with so many behind it in the message; where that leads, or `None` when it is not what could come next.
     fn field(&mut self, octet: u8, behind: u32) -> Option<Place> {
         Some(match self.place {
             Place::Tag(name) if octet == FIELD_1 => Place::Length(Some(name), 0),
@@ -310,7 +304,7 @@ mod tests {
     #[test]
     fn lengths_are_only_believed() {
         let (whole, .., masked) = read(Method::Infer, false, b"\x00\xff\xff\xff\xffabc");
-        assert_eq!((whole, &masked[..]), (0, &b"\x00\xff\xff\xff\xffxxx"[..]));
+        assert_eq!((whole, &masked[..]), (0, &b"\x00\xff\xff\xff\xffaxx"[..]));
         let (whole, .., masked) = read(Method::Infer, false, b"{\"model\":1}");
         assert_eq!((whole, &masked[..]), (0, &b"{xxxxxxxxxx"[..]));
     }

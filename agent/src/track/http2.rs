@@ -47,9 +47,13 @@ pub(super) fn begins_preface(bytes: &[u8]) -> bool {
     bytes[..len] == PREFACE[..len]
 }
 
-/// The bytes of a call of `total` bytes are frames.
-pub(super) fn is_frames(bytes: &[u8], total: u64) -> bool {
-    begins(bytes).is_some() || find::chain(bytes, total, frame::FOUND_MAX, |_| false)
+/// The bytes of a call of `total` bytes are frames, of this side.
+pub(super) fn is_frames(side: Side, bytes: &[u8], total: u64) -> bool {
+    begins_message(side, bytes, frame::FOUND_MAX) || find::chain(bytes, total, frame::FOUND_MAX, |_| false)
+}
+
+fn begins_message(side: Side, bytes: &[u8], max: u32) -> bool {
+    find::begins_within(bytes, max).is_some_and(|proof| proof.request == (side == Side::Request))
 }
 
 /// A header block that is not complete.
@@ -208,9 +212,12 @@ impl Http2 {
         if !half.frames.is_lost() {
             return;
         }
-        if side == Side::Request && begins_preface(head) && (first || head.len() >= PREFACE.len()) {
-            half.frames = Frames::new(true);
-        } else if find::chain(head, total, half.frames.max, |id| streams.contains(id)) {
+        let preface = begins_preface(head) && (first || head.len() >= PREFACE.len());
+        if side == Side::Request && preface {
+            half.frames.begin();
+        } else if begins_message(side, head, half.frames.max)
+            || find::chain(head, total, half.frames.max, |id| streams.contains(id))
+        {
             half.frames.found();
         }
     }

@@ -1,7 +1,9 @@
 //! Whole connections: records in, [`super::Tracked`] values out.
 
 mod framing;
+mod http2;
 mod losses;
+mod peers;
 mod rig;
 mod roles;
 mod streams;

@@ -47,11 +47,16 @@ pub(in crate::track) struct Proof {
 
 /// The bytes of a call begin with a client's preface, or with the head of a request or a response.
 pub(in crate::track) fn begins(bytes: &[u8]) -> Option<Proof> {
+    begins_within(bytes, FOUND_MAX)
+}
+
+/// The same, in a frame that is not longer than `max`.
+pub(super) fn begins_within(bytes: &[u8], max: u32) -> Option<Proof> {
     if bytes.starts_with(PREFACE) {
         return Some(Proof { request: true, len: PREFACE.len() });
     }
     let header = Header::read(bytes.first_chunk::<HEADER>()?);
-    if header.kind != Kind::Headers || !header.is_convincing(FOUND_MAX) {
+    if header.kind != Kind::Headers || !header.is_convincing(max) {
         return None;
     }
     let at = HEADER + usize::from(header.lead());

@@ -217,6 +217,11 @@ impl Frames {
         self.state = State::Lost;
     }
 
+    /// A connection begins here.
+    pub(super) fn begin(&mut self) {
+        self.state = State::Preface(0);
+    }
+
     /// Framing goes on here.
     pub(super) fn found(&mut self) {
         self.state = State::Header;

@@ -35,12 +35,8 @@ struct Code {
 static CODE: Code = code();
 
 const fn code() -> Code {
-    let mut code = Code {
-        first: [0; LONGEST + 1],
-        count: [0; LONGEST + 1],
-        begin: [0; LONGEST + 1],
-        symbols: [0; 257],
-    };
+    let mut code =
+        Code { first: [0; LONGEST + 1], count: [0; LONGEST + 1], begin: [0; LONGEST + 1], symbols: [0; 257] };
     let (mut next, mut filled, mut len) = (0_u32, 0, 1);
     while len <= LONGEST {
         next <<= 1;
@@ -121,10 +117,19 @@ mod tests {
     #[test]
     fn the_examples_of_the_standard() {
         for (octets, text) in [
-            (&[0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff][..], "www.example.com"),
+            (
+                &[0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff][..],
+                "www.example.com",
+            ),
             (&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], "no-cache"),
             (&[0x64, 0x02], "302"),
-            (&[0xd0, 0x7a, 0xbe, 0x94, 0x10, 0x54, 0xd4, 0x44, 0xa8, 0x20, 0x05, 0x95, 0x04, 0x0b, 0x81, 0x66, 0xe0, 0x82, 0xa6, 0x2d, 0x1b, 0xff], "Mon, 21 Oct 2013 20:13:21 GMT"),
+            (
+                &[
+                    0xd0, 0x7a, 0xbe, 0x94, 0x10, 0x54, 0xd4, 0x44, 0xa8, 0x20, 0x05, 0x95, 0x04, 0x0b, 0x81,
+                    0x66, 0xe0, 0x82, 0xa6, 0x2d, 0x1b, 0xff,
+                ],
+                "Mon, 21 Oct 2013 20:13:21 GMT",
+            ),
         ] {
             assert_eq!(decode(octets), text);
         }

@@ -12,10 +12,7 @@ use super::{
     },
     fields::Block,
 };
-use crate::{
-    decode::Stamp,
-    request::record::Flag,
-};
+use crate::{decode::Stamp, request::record::Flag};
 
 /// Streams on one connection that are not over.
 const MAX_STREAMS: usize = 512;
@@ -190,9 +187,7 @@ impl Streams {
         if !self.table.contains_key(&id) && unseen {
             self.table.insert(id, Stream::new(self.origin.clone(), !self.origin.whole));
         }
-        let stream = self.table.get_mut(&id)?;
-        stream.doubtful = false;
-        Some(stream)
+        self.table.get_mut(&id)
     }
 
     /// Bytes of a body; `fresh` when a frame begins with them.
@@ -239,7 +234,10 @@ impl Streams {
         let Some(stream) = self.table.get_mut(&id) else { return };
         match side {
             Side::Request => stream.exchanges.request_bytes(len),
-            Side::Response => stream.exchanges.response_bytes(len, at),
+            Side::Response => {
+                stream.doubtful = false;
+                stream.exchanges.response_bytes(len, at);
+            }
         }
     }
 

@@ -69,7 +69,7 @@ fn literals_and_the_table() {
     );
     let text = String::from_utf8_lossy(&masked[0]).into_owned();
     assert!(text.contains("/v1/chat?xxxxxxxxxx") && !text.contains("s3cret") && !text.contains("Bearer"));
-    assert!(text.contains("auxxxxxxxxxxx"), "{text}");
+    assert!(text.contains("axxxxxxxxxxxx"), "{text}");
 }
 
 #[test]
@@ -94,9 +94,13 @@ fn the_examples_of_the_standard() {
     // C.6: responses with Huffman coding and evictions.
     check(
         &[
-            hex("4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3"),
+            hex(
+                "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
+            ),
             hex("4883 640e ffc1 c0bf"),
-            hex("88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07"),
+            hex(
+                "88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
+            ),
         ],
         &[
             "None None Some(302) None Unknown None true",
