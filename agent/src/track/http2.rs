@@ -8,8 +8,9 @@
 //! | [`streams`] | exchanges |
 //!
 //! What a loss does: inside a frame, only its own stream notices. Beyond its end, everything in that direction may
-//! have been in it: open exchanges are flagged, and the table of headers begins empty again, so that later requests
-//! may lack a path. Flow control (`WINDOW_UPDATE`) is not followed: time that a server waits for it is not `blocked`.
+//! have been in it: open exchanges are flagged, and unless it is clear that no headers were among it, their table begins
+//! empty again, so that later requests may lack a path. It is clear when the next request has the next number, and
+//! when no answer was open whose headers or gRPC status were still to come. Flow control (`WINDOW_UPDATE`) is not followed: time that a server waits for it is not `blocked`.
 
 mod fields;
 mod find;
@@ -73,6 +74,8 @@ struct Half {
     frames: Frames,
     headers: hpack::Reader,
     block: Option<Pending>,
+    /// Requests may have been lost: their numbers will tell.
+    suspect: bool,
     /// Next byte; `None` before the first.
     expected: Option<u64>,
     /// When the first byte of the current frame went.
@@ -89,6 +92,7 @@ impl Half {
             frames,
             headers: hpack::Reader::default(),
             block: None,
+            suspect: false,
             expected,
             begun_ns: 0,
             counted: 0,
@@ -101,6 +105,7 @@ impl Half {
         self.headers.lose();
         self.headers.end();
         self.block = None;
+        self.suspect = false;
     }
 }
 
@@ -272,6 +277,7 @@ impl Http2 {
 
     fn begin(&mut self, side: Side, frame: Header, at: Stamp, cx: &mut Context<'_>) {
         self.proven = true;
+        self.check_numbers(side, frame);
         let half = self.half(side);
         half.counted = 0;
         let begun_ns = half.begun_ns;
@@ -298,6 +304,19 @@ impl Http2 {
         }
         if is_of_message(frame) {
             self.streams.bytes(side, frame.stream, HEADER as u64, at);
+        }
+    }
+
+    /// The first headers after a loss: a client numbers its requests one after the other, so when none is left out, none
+    /// was lost.
+    fn check_numbers(&mut self, side: Side, frame: Header) {
+        let next = frame.kind == Kind::Headers && self.streams.is_next(frame.stream);
+        let half = self.half(side);
+        if half.suspect && matches!(frame.kind, Kind::Headers | Kind::Continuation) {
+            half.suspect = false;
+            if !next {
+                half.lose_headers();
+            }
         }
     }
 
@@ -387,8 +406,14 @@ impl Http2 {
     }
 
     fn lost(&mut self, side: Side, inside: Option<u32>) {
+        let answers_lost = self.streams.may_lose_headers();
         let half = self.half(side);
-        half.lose_headers();
+        match side {
+            _ if half.block.is_some() => half.lose_headers(),
+            Side::Request => half.suspect = true,
+            Side::Response if answers_lost => half.lose_headers(),
+            Side::Response => {}
+        }
         half.inside = inside;
         self.streams.lost(side, inside);
     }

@@ -25,7 +25,9 @@ struct Stream {
     exchanges: Exchanges,
     /// The final response head is out.
     answered: bool,
-    /// Of the request, when it is a gRPC call.
+    /// It is a gRPC call.
+    grpc: bool,
+    /// Of the request, when it is one.
     method: Method,
     /// The last call that read the end of a message of the request.
     message_read: Option<Stamp>,
@@ -42,6 +44,7 @@ impl Stream {
         Self {
             exchanges: Exchanges::on_stream(origin, first),
             answered: false,
+            grpc: false,
             method: Method::Other,
             message_read: None,
             request_lost: false,
@@ -64,10 +67,13 @@ impl Stream {
         match block.status() {
             Some(status) => {
                 let response = head::Response { status, headers: block.headers(self.method) };
+                self.grpc |= matches!(response.headers.content, head::Content::Grpc(_));
                 self.exchanges.response_head(&response, at, self.request_lost, cx);
             }
             None => self.exchanges.response_found(&[], at, self.request_lost, cx),
         }
+        // What is not known to be something else, may be.
+        self.grpc |= !block.is_complete();
         self.answered = true;
     }
 }
@@ -113,6 +119,16 @@ impl Streams {
         self.table.values().flat_map(|s| s.exchanges.open()).map(|open| open.id.0).min()
     }
 
+    /// A client that leaves out no number opens this stream next.
+    pub(super) fn is_next(&self, id: u32) -> bool {
+        id == if self.highest == 0 { 1 } else { self.highest.saturating_add(2) }
+    }
+
+    /// Headers of an answer may have been among frames of the server that were lost.
+    pub(super) fn may_lose_headers(&self) -> bool {
+        self.lossy || self.table.values().any(|s| !s.answered || s.grpc)
+    }
+
     /// A request's headers begin.
     pub(super) fn request_begin(&mut self, id: u32, at: Stamp, cx: &mut Context<'_>) {
         if id <= self.highest || id.is_multiple_of(2) {
@@ -154,6 +170,7 @@ impl Streams {
         let request = block.request();
         if let head::Content::Grpc(method) = request.headers.content {
             stream.method = method;
+            stream.grpc = true;
         }
         stream.exchanges.request_head(request);
     }

@@ -309,6 +309,22 @@ fn large_bodies_of_which_the_middle_is_not_captured() {
 }
 
 #[test]
+fn a_loss_without_headers_in_it_spoils_no_table() {
+    let indexed = [&[0x83, 0x40, 5][..], b":path", &[2], b"/a"].concat();
+    // A body, or a whole request too, is in the part that is not captured.
+    for (lost, next, expected) in [(vec![], 3, Some("/a")), (frame(1, 5, 3, &indexed), 5, None)] {
+        let mut rig = accepted();
+        rig.recv(1, frame(1, 4, 1, &indexed));
+        let pieces = [frame(0, 0, 1, &[b' '; 2000]), lost, frame(0, 1, 1, &[b' '; 2000])];
+        rig.recv(1, pieces.concat());
+        rig.recv(1, frame(1, 5, next, &[0x83, 0xbe]));
+        rig.send(1, frame(1, 5, next, &[0x89]));
+        assert_eq!(rig.finished()[0].path.as_deref(), expected);
+        rig.assert_replays();
+    }
+}
+
+#[test]
 fn a_single_p_may_begin_either_protocol() {
     let mut rig = Rig::new();
     rig.accept(1);
