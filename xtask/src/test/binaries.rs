@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use system::process::die_with_parent;
+
 use crate::command::{cargo, show};
 use crate::test::tally::{Kind, Tally};
 use crate::{out, workspace};
@@ -63,6 +65,7 @@ fn with_tools(command: &mut Command) -> &mut Command {
 
 fn run_one(command: &mut Command, kind: Kind, tally: &mut Tally) -> Result<()> {
     let failed_before = tally.failed_of(kind);
+    die_with_parent(command);
     let mut child = with_tools(command)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
