@@ -168,7 +168,7 @@ impl HeadMask {
     }
 
     /// The byte that showed that this is no head must stay, since masked it would not show it.
-    pub(super) fn needs_bad(&self) -> bool {
+    pub(super) fn needs_bad(self) -> bool {
         matches!(self.place, Place::Target | Place::Query)
     }
 

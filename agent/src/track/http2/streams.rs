@@ -66,7 +66,11 @@ impl Stream {
     fn answer(&mut self, block: &Block, at: Stamp, cx: &mut Context<'_>) {
         match block.status() {
             Some(status) => {
-                let response = head::Response { status, headers: block.headers(self.method) };
+                let mut response = head::Response { status, headers: block.headers(self.method) };
+                // A gRPC call is answered as one; the reader of its messages notices if it is not.
+                if self.grpc && !block.is_complete() && response.headers.content == head::Content::Unknown {
+                    response.headers.content = head::Content::Grpc(self.method);
+                }
                 self.grpc |= matches!(response.headers.content, head::Content::Grpc(_));
                 self.exchanges.response_head(&response, at, self.request_lost, cx);
             }

@@ -35,7 +35,24 @@ pub(super) enum Call {
     Messages(usize),
 }
 
+impl Call {
+    /// For the server.
+    fn text(self) -> String {
+        match self {
+            Self::Json => "Json 0".into(),
+            Self::Events(n) => format!("Events {n}"),
+            Self::Infer(status) => format!("Infer {status}"),
+            Self::TrailersOnly(status) => format!("TrailersOnly {status}"),
+            Self::Stream(n) => format!("Stream {n}"),
+            Self::Messages(n) => format!("Messages {n}"),
+        }
+    }
+}
+
 /// Calls of both sides in order: direction as the server sees it, and bytes.
+type Log = Arc<Mutex<Vec<(u8, Vec<u8>)>>>;
+
+/// What two peers said.
 pub(super) struct Conversation {
     pub calls: Vec<(u8, Vec<u8>)>,
 }
@@ -69,7 +86,7 @@ impl Conversation {
     }
 }
 
-async fn talk(calls: Vec<Call>, at_once: bool, log: Arc<Mutex<Vec<(u8, Vec<u8>)>>>) {
+async fn talk(calls: Vec<Call>, at_once: bool, log: Log) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let served = tokio::spawn(serve(Tap { pipe: far, dir: DIR_SEND, log: log.clone() }));
     let tap = Tap { pipe: near, dir: DIR_RECV, log };
@@ -115,7 +132,7 @@ async fn ask(mut client: client::SendRequest<Bytes>, call: Call) {
     let request = Request::post(format!("http://host{path}"))
         .header("content-type", kind)
         .header("x-request-id", "r-7")
-        .header("x-call", format!("{call:?}"))
+        .header("x-call", call.text())
         .header("authorization", format!("Bearer {SECRET}"))
         .header("cookie", never_indexed)
         .header("te", "trailers")
@@ -146,7 +163,7 @@ async fn serve(tap: Tap) {
 async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let call = request.headers()["x-call"].to_str().unwrap().to_owned();
     drain(request.into_body()).await;
-    let (name, n) = call.trim_end_matches(')').split_once('(').unwrap_or((&call, "0"));
+    let (name, n) = call.split_once(' ').unwrap();
     let n: usize = n.parse().unwrap();
     let kind = match name {
         "Json" => "application/json",
@@ -218,7 +235,7 @@ fn infer(model: &str) -> Vec<u8> {
 struct Tap {
     pipe: DuplexStream,
     dir: u8,
-    log: Arc<Mutex<Vec<(u8, Vec<u8>)>>>,
+    log: Log,
 }
 
 impl AsyncRead for Tap {
@@ -261,10 +278,14 @@ pub(super) fn assert_no_secret(rig: &Rig) {
                 !payload.windows(part.len()).any(|w| w == part.as_bytes()),
                 "plain {part} in {payload:x?}"
             );
-            let bits: String = payload.iter().map(|b| format!("{b:08b}")).collect();
-            assert!(!bits.contains(coded.as_str()), "coded {part} in {payload:x?}");
+            assert!(!bits(payload).contains(coded.as_str()), "coded {part} in {payload:x?}");
         }
     }
+}
+
+fn bits(bytes: &[u8]) -> String {
+    let bit = |at: usize| if bytes[at / 8] >> (7 - at % 8) & 1 == 1 { '1' } else { '0' };
+    (0..bytes.len() * 8).map(bit).collect()
 }
 
 fn wire_header(record: &[u8]) -> usize {

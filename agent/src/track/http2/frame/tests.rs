@@ -97,7 +97,7 @@ fn what_no_peer_may_send_loses_framing() {
         frame(7, 0, 0, &[0; 7]),
         frame(8, 0, 0, &[0; 5]),
         frame(0, 0, 0x8000_0001, b"a"),
-        frame(0, 0, 1, &[0; 16_385]),
+        frame(0, 0, 1, &vec![0; 16_385]),
         b"\xff\xff\xff\0\0\0\0\0\x01".to_vec(),
         b"HTTP/1.1 200 OK\r\n".to_vec(),
     ] {
