@@ -5,6 +5,7 @@
 //! | [`frame`], [`find`] | frames, over any pieces and gaps; where they begin when that is not known |
 //! | [`hpack`], [`huffman`], [`table`] | header blocks, masked as they pass |
 //! | [`fields`] | which headers matter, and what they say |
+//! | [`half`], [`losses`] | one direction; what a loss does to it |
 //! | [`streams`] | exchanges |
 //!
 //! What a loss does: inside a frame, only its own stream notices. Beyond its end, everything in that direction may
@@ -15,8 +16,10 @@
 mod fields;
 mod find;
 mod frame;
+mod half;
 mod hpack;
 mod huffman;
+mod losses;
 mod streams;
 mod table;
 
@@ -30,7 +33,8 @@ use super::{
 };
 use crate::decode::{Payload, Stamp};
 pub(super) use find::begins;
-use frame::{END_HEADERS, END_STREAM, Frames, Gap, HEADER, Header, Kind, PREFACE, Piece};
+use frame::{END_HEADERS, END_STREAM, Frames, HEADER, Header, Kind, PREFACE, Piece};
+use half::{Half, Pending};
 use streams::Streams;
 
 /// As in records.
@@ -55,58 +59,6 @@ pub(super) fn is_frames(side: Side, bytes: &[u8], total: u64) -> bool {
 
 fn begins_message(side: Side, bytes: &[u8], max: u32) -> bool {
     find::begins_within(bytes, max).is_some_and(|proof| proof.request == (side == Side::Request))
-}
-
-/// A header block that is not complete.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    /// `None`: it is no use, but the table needs it.
-    stream: Option<u32>,
-    /// The stream ends with it.
-    end: bool,
-    /// When its first byte went.
-    begun_ns: u64,
-}
-
-/// One direction.
-#[derive(Debug)]
-struct Half {
-    frames: Frames,
-    headers: hpack::Reader,
-    block: Option<Pending>,
-    /// Requests may have been lost: their numbers will tell.
-    suspect: bool,
-    /// Next byte; `None` before the first.
-    expected: Option<u64>,
-    /// When the first byte of the current frame went.
-    begun_ns: u64,
-    /// Bytes of the frame that were counted.
-    counted: u32,
-    /// Framing was lost inside a body of this stream, in this call.
-    inside: Option<u32>,
-}
-
-impl Half {
-    fn new(frames: Frames, expected: Option<u64>) -> Self {
-        Self {
-            frames,
-            headers: hpack::Reader::default(),
-            block: None,
-            suspect: false,
-            expected,
-            begun_ns: 0,
-            counted: 0,
-            inside: None,
-        }
-    }
-
-    /// Header blocks are missing, or parts of one.
-    fn lose_headers(&mut self) {
-        self.headers.lose();
-        self.headers.end();
-        self.block = None;
-        self.suspect = false;
-    }
 }
 
 /// One connection that a process accepted.
@@ -210,39 +162,6 @@ impl Http2 {
         self.find_in_tail(side, tail, at, cx);
     }
 
-    /// Tries to find lost framing at the beginning of a call.
-    fn find(&mut self, side: Side, head: &[u8], total: u64, first: bool) {
-        let Self { halves: [requests, responses], streams, .. } = self;
-        let half = if side == Side::Request { requests } else { responses };
-        if !half.frames.is_lost() {
-            return;
-        }
-        let preface = begins_preface(head) && (first || head.len() >= PREFACE.len());
-        if side == Side::Request && preface {
-            half.frames.begin();
-        } else if begins_message(side, head, half.frames.max)
-            || find::chain(head, total, half.frames.max, |id| streams.contains(id))
-        {
-            half.frames.found();
-        }
-    }
-
-    /// Goes on behind a part of a call that was not captured.
-    fn find_in_tail(&mut self, side: Side, tail: &mut [u8], at: Stamp, cx: &mut Context<'_>) {
-        let Self { halves: [requests, responses], streams, .. } = self;
-        let half = if side == Side::Request { requests } else { responses };
-        if !half.frames.is_lost() {
-            return self.feed(side, tail, true, at, cx);
-        }
-        let begin = find::tail_chain(tail, half.frames.max, |id| streams.contains(id));
-        let (lost, frames) = tail.split_at_mut(begin.unwrap_or(tail.len()));
-        self.feed(side, lost, true, at, cx);
-        if begin.is_some() {
-            self.half(side).frames.found();
-            self.feed(side, frames, true, at, cx);
-        }
-    }
-
     /// Captured bytes in a row, of the tail or of the head of a call.
     fn feed(&mut self, side: Side, bytes: &mut [u8], tail: bool, at: Stamp, cx: &mut Context<'_>) {
         let mut input = bytes;
@@ -304,19 +223,6 @@ impl Http2 {
         }
         if is_of_message(frame) {
             self.streams.bytes(side, frame.stream, HEADER as u64, at);
-        }
-    }
-
-    /// The first headers after a loss: a client numbers its requests one after the other, so when none is left out, none
-    /// was lost.
-    fn check_numbers(&mut self, side: Side, frame: Header) {
-        let next = frame.kind == Kind::Headers && self.streams.is_next(frame.stream);
-        let half = self.half(side);
-        if half.suspect && matches!(frame.kind, Kind::Headers | Kind::Continuation) {
-            half.suspect = false;
-            if !next {
-                half.lose_headers();
-            }
         }
     }
 
@@ -394,56 +300,6 @@ impl Http2 {
         }
         if end {
             self.streams.end(side, id, unseen, at, cx);
-        }
-    }
-
-    fn garbage(&mut self, side: Side, at: Stamp, cx: &mut Context<'_>) {
-        cx.health.ignore("bad_frame");
-        self.lost(side, None);
-        if !self.proven {
-            self.finish(Ending::OutOfSight, "not_http2", at, cx);
-        }
-    }
-
-    fn lost(&mut self, side: Side, inside: Option<u32>) {
-        let answers_lost = self.streams.may_lose_headers();
-        let half = self.half(side);
-        match side {
-            _ if half.block.is_some() => half.lose_headers(),
-            Side::Request => half.suspect = true,
-            Side::Response if answers_lost => half.lose_headers(),
-            Side::Response => {}
-        }
-        half.inside = inside;
-        self.streams.lost(side, inside);
-    }
-
-    /// Bytes that were not captured: of this call, or (`unseen`) of calls whose records were lost, so that it is
-    /// not known when they went.
-    fn gap(&mut self, side: Side, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
-        let half = self.half(side);
-        let went = (!unseen).then_some(at);
-        match half.frames.gap(len) {
-            Gap::InFrame(frame) => {
-                half.counted = half.counted.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-                match frame.kind {
-                    Kind::Data => self.streams.gap(side, frame.stream, len, went),
-                    Kind::Headers | Kind::Continuation | Kind::Promise => half.headers.lose(),
-                    _ => {}
-                }
-            }
-            Gap::PastEnd(frame) => {
-                let data = frame.kind == Kind::Data;
-                if data {
-                    self.streams.gap(side, frame.stream, len, went);
-                }
-                self.lost(side, data.then_some(frame.stream));
-            }
-            Gap::Lost => self.lost(side, None),
-        }
-        // The frame may have ended exactly here.
-        if let Some(piece) = self.half(side).frames.next(&mut &mut [][..]) {
-            self.piece(side, piece, unseen, at, cx);
         }
     }
 

@@ -151,7 +151,11 @@ impl Block {
                 headers.add(name, value.as_bytes());
             }
         }
-        let grpc = self.value(Field::ContentType).is_some_and(is_grpc);
+        let grpc = match self.value(Field::ContentType) {
+            Some(content_type) => is_grpc(content_type),
+            // The paths of these methods are gRPC's alone.
+            None => !self.is_complete() && method != Method::Other,
+        };
         if grpc && headers.content != Content::Opaque {
             headers.content = Content::Grpc(method);
         }
