@@ -1,7 +1,7 @@
 //! The loop's body over one closed enum of events, and the only owner of the core's state.
 
 use crate::{
-    decode::decode,
+    decode::{blank, decode},
     health::Health,
     request::{RequestRecord, Requests, Settled},
     stage::{Names, report},
@@ -63,7 +63,10 @@ impl Pipeline {
                 self.health.decoded += 1;
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
-            Err(error) => self.health.fail(error.reason()),
+            Err(error) => {
+                self.health.fail(error.reason());
+                blank(record);
+            }
         }
         for tracked in self.tracked.drain(..) {
             self.requests.apply(tracked, &mut self.health, &mut self.settled);

@@ -18,7 +18,7 @@ use crate::{out, workspace};
 pub(crate) enum Selection {
     /// What plain `cargo test` runs.
     Default,
-    /// `tests/system`.
+    /// `tests/system` and `tests/stacks`.
     System,
 }
 
@@ -110,7 +110,7 @@ fn build(selection: Selection) -> Result<Vec<Binary>> {
     let mut command = cargo();
     command.args(["test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
     if selection == Selection::System {
-        command.args(["--package", "system", "--tests"]);
+        command.args(["--package", "system", "--package", "stacks", "--tests"]);
     }
     let output = command
         .stderr(Stdio::inherit())
@@ -155,6 +155,7 @@ mod tests {
             ("cli_usage", "test", Selection::Default, Kind::Integration),
             ("system", "test", Selection::System, Kind::System),
             ("system", "lib", Selection::System, Kind::Unit),
+            ("stacks", "test", Selection::System, Kind::System),
         ];
         for (name, kind, selection, expected) in cases {
             let found = binary(&message(name, kind, true), selection).map(|binary| binary.kind);

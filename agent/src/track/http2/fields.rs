@@ -128,7 +128,7 @@ impl Block {
 
     /// A request's head, with `None` for what is not known.
     pub(super) fn request(&self) -> head::Request {
-        let path = self.value(Field::Path).map(|target| head::path(target).to_owned());
+        let path = self.value(Field::Path).map(|target| head::shortened(head::path(target)));
         let method = path.as_deref().map_or(Method::Other, Method::of);
         head::Request {
             method: self.value(Field::Method).map(str::to_owned),

@@ -254,6 +254,8 @@ impl Text {
         let keep = match self.field {
             None if self.name.push(NAMES, symbol) => Keep::Yes,
             None => Keep::End,
+            // Longer than any path that is told.
+            Some(Field::Path) if self.kept.len() == MAX_VALUE => Keep::End,
             Some(_) if self.kept.len() == MAX_VALUE => Keep::Bad,
             Some(field) => field.keeps(symbol),
         };
