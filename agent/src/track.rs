@@ -6,19 +6,23 @@
 //! |---|---|
 //! | [`process`] | which process belongs to which service |
 //! | [`connection`] | which side of a connection is the server |
-//! | [`server`] | offsets, gaps and framing of one connection |
-//! | [`http1`] | HTTP/1.1 messages of one direction |
+//! | [`accepted`] | which protocol a connection speaks |
+//! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
+//! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
-//! | [`body`], [`sse`], [`lines`], [`json`] | what a body tells |
+//! | [`body`], [`sse`], [`lines`], [`json`], [`grpc`] | what a body tells |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
 
+mod accepted;
 mod api;
 mod body;
 mod connection;
 mod exchange;
 mod exchanges;
+mod grpc;
 mod http1;
+mod http2;
 mod json;
 mod lines;
 mod mask;

@@ -1,7 +1,11 @@
 //! The reader of a message's body, by its content type and by the API it belongs to.
 
 use super::{
-    http1::head::{Content, Headers},
+    grpc::Messages,
+    http1::{
+        Side,
+        head::{Content, Headers},
+    },
     json::{Facts, Grammar, Lexer},
     lines::Lines,
     mask::mask_all,
@@ -20,6 +24,8 @@ pub(super) enum Body {
     Events(Box<Sse>),
     /// Newline-separated JSON.
     Lines(Box<Lines>),
+    /// gRPC messages.
+    Messages(Box<Messages>),
 }
 
 /// A JSON document, which may have binary data behind it.
@@ -54,10 +60,11 @@ impl Json {
 
 impl Body {
     /// By what the head says.
-    pub(super) fn new(headers: &Headers, grammar: Grammar) -> Self {
+    pub(super) fn new(headers: &Headers, grammar: Grammar, side: Side) -> Self {
         match headers.content {
             Content::Opaque => Self::Opaque,
             Content::Events => Self::Events(Box::new(Sse::new(grammar))),
+            Content::Grpc(method) => Self::Messages(Box::new(Messages::new(method, side == Side::Response))),
             Content::JsonLines => Self::Lines(Box::new(Lines::new(grammar))),
             Content::Unknown | Content::Other => {
                 Self::Json(Box::new(Json { lexer: Lexer::new(grammar), left: headers.json_len }))
@@ -77,6 +84,7 @@ impl Body {
             Self::Json(json) => json.feed(bytes),
             Self::Events(events) => return events.feed(bytes),
             Self::Lines(lines) => return lines.feed(bytes),
+            Self::Messages(messages) => return messages.feed(bytes),
         }
         0
     }
@@ -86,13 +94,14 @@ impl Body {
         matches!(self, Self::Events(_) | Self::Lines(_))
     }
 
-    /// An unknown number of bytes is missing. True when events may have been lost with them.
-    pub(super) fn gap(&mut self) -> bool {
+    /// So many bytes are missing, or an unknown number. True when events may have been lost with them.
+    pub(super) fn gap(&mut self, len: Option<u64>) -> bool {
         match self {
             Self::Opaque => {}
             Self::Json(json) => json.gap(),
             Self::Events(events) => events.gap(),
             Self::Lines(lines) => lines.gap(),
+            Self::Messages(messages) => return messages.gap(len),
         }
         self.is_stream()
     }
@@ -113,6 +122,7 @@ impl Body {
             Self::Json(json) => Some(json.lexer.facts()),
             Self::Events(events) => Some(events.facts()),
             Self::Lines(lines) => Some(lines.facts()),
+            Self::Messages(messages) => Some(messages.facts()),
         }
     }
 
@@ -121,7 +131,7 @@ impl Body {
         match self {
             Self::Opaque => false,
             Self::Json(json) => !json.lexer.failed() && !json.lexer.is_lost(),
-            Self::Events(_) | Self::Lines(_) => true,
+            Self::Events(_) | Self::Lines(_) | Self::Messages(_) => true,
         }
     }
 
@@ -138,10 +148,15 @@ impl Body {
     /// The end marker of a stream of events was seen.
     pub(super) fn done(&self) -> bool {
         match self {
-            Self::Opaque | Self::Json(_) => false,
+            Self::Opaque | Self::Json(_) | Self::Messages(_) => false,
             Self::Events(events) => events.done(),
             Self::Lines(lines) => lines.facts().ended,
         }
+    }
+
+    /// gRPC messages that were complete so far.
+    pub(super) fn messages(&self) -> u64 {
+        if let Self::Messages(messages) = self { messages.whole() } else { 0 }
     }
 }
 
@@ -155,7 +170,7 @@ mod tests {
         let bytes = [&json[..], b"{\"model_name\":\"secret\"}"].concat();
         let headers = Headers { json_len: Some(json.len() as u64), ..Headers::default() };
         for at in 0..bytes.len() {
-            let mut body = Body::new(&headers, Grammar::KSERVE.answer());
+            let mut body = Body::new(&headers, Grammar::KSERVE.answer(), Side::Response);
             let (mut a, mut b) = (bytes[..at].to_vec(), bytes[at..].to_vec());
             body.feed(&mut a);
             body.feed(&mut b);

@@ -6,11 +6,12 @@ use rustc_hash::FxHashMap;
 use wire::socket::{self, SockId};
 
 use super::{
+    accepted::Accepted,
     exchanges::{Context, Origin},
     http1::{Direction, Found, Side},
+    http2,
     mask::{begins_request, begins_response, mask_all},
     open::Ending,
-    server::Server,
     sse::Sse,
 };
 use crate::decode::{Payload, Stamp};
@@ -27,7 +28,7 @@ enum Role {
     /// Which side is the server is not known yet.
     Unknown,
     /// A process of a service accepted it.
-    Server(Box<Server>),
+    Server(Accepted),
 }
 
 #[derive(Debug)]
@@ -64,9 +65,7 @@ impl Connections {
         let role = match (open.family, open.role) {
             (AF_UNIX, _) => Role::Ignored("unix_socket"),
             (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
-            (_, socket::ROLE_ACCEPTED) => {
-                Role::Server(Box::new(Server::new(origin(open.id, Some(open), false))))
-            }
+            (_, socket::ROLE_ACCEPTED) => Role::Server(Accepted::new(origin(open.id, Some(open), false))),
             _ => Role::Unknown,
         };
         let at = Stamp::from(&open.header);
@@ -176,13 +175,17 @@ impl Connection {
     fn learn_role(&mut self, data: &socket::Data, payload: &Payload<'_>, cx: &Context<'_>) -> Option<usize> {
         let open = self.open.as_ref();
         let head = &*payload.head;
-        let (request, response) = (begins_request(head), begins_response(head));
+        let http2 = |request| http2::begins(head).filter(|proof| proof.request == request).map(|p| p.len);
+        let request = begins_request(head).or_else(|| http2(true));
+        let response = begins_response(head).or_else(|| http2(false));
         let received = data.dir == socket::DIR_RECV;
         let listens =
             |open: &socket::Open| cx.processes.listens(data.header.tgid, open.netns, open.local_port);
         let guessed = if open.is_some_and(listens) {
             false
-        } else if (received && request.is_some()) || (!received && answers(data, payload)) {
+        } else if (received && request.is_some())
+            || (!received && (http2(false).is_some() || answers(data, payload)))
+        {
             true
         } else {
             let proof = if received { response } else { request };
@@ -191,7 +194,7 @@ impl Connection {
             }
             return proof;
         };
-        self.role = Role::Server(Box::new(Server::new(origin(data.id, open, guessed))));
+        self.role = Role::Server(Accepted::new(origin(data.id, open, guessed)));
         None
     }
 }
@@ -217,6 +220,7 @@ fn origin(id: SockId, open: Option<&socket::Open>, role_guessed: bool) -> Origin
         peer: open.and_then(peer),
         whole,
         role_guessed,
+        protocol: "HTTP/1.1",
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Origin {
     pub whole: bool,
     /// Which side is the server was told by the bytes.
     pub role_guessed: bool,
+    /// As in records.
+    pub protocol: &'static str,
 }
 
 /// The exchanges of one connection.
@@ -83,6 +85,17 @@ impl Exchanges {
         }
     }
 
+    /// Those of one stream of a connection: at most one. `first` when it is the connection's first, or begins before
+    /// the agent saw the connection.
+    pub(super) fn on_stream(origin: Origin, first: bool) -> Self {
+        Self { first, ..Self::new(origin) }
+    }
+
+    /// What they were made with.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// Exchanges that are not over.
     pub(super) fn open(&self) -> &VecDeque<Open> {
         &self.open
@@ -109,7 +122,7 @@ impl Exchanges {
             reader_tid: at.tid,
             local_port: origin.local_port,
             peer: origin.peer.clone(),
-            protocol: "HTTP/1.1".to_owned(),
+            protocol: origin.protocol.to_owned(),
             accept_ns: (self.first && self.open.is_empty() && origin.whole).then_some(origin.id.birth_ns),
             close_ns: self.peer_closed_ns,
             ..Exchange::default()
@@ -181,7 +194,7 @@ impl Exchanges {
     /// Bytes of requests were lost, and framing with them.
     pub(super) fn requests_lost(&mut self) {
         self.requests_lost = true;
-        self.request_body.gap();
+        self.request_body.gap(None);
         if let Some(open) = self.current_request() {
             open.flag(Flag::Gap);
         }

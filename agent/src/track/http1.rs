@@ -203,7 +203,7 @@ impl Direction {
                     return Piece::Head;
                 }
                 HeadStep::Bad => {
-                    take(input, at);
+                    take(input, at + usize::from(at < room && mask.needs_bad()));
                     self.lose();
                     return Piece::Garbage;
                 }

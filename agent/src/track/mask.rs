@@ -172,6 +172,11 @@ impl HeadMask {
         HeadStep::More
     }
 
+    /// The byte that showed that this is no head must stay, since masked it would not show it.
+    pub(super) fn needs_bad(self) -> bool {
+        matches!(self.place, Place::Target | Place::Query)
+    }
+
     /// Masks the byte and says where that leads; `None` at the end of the head or when it cannot be one.
     fn next(self, b: &mut u8) -> Option<Place> {
         Some(match self.place {

@@ -4,7 +4,7 @@ use super::{
     ContentEvent, Exchange, ExchangeId, MAX_CONTENT,
     api::{self, Api},
     body::Body,
-    http1::head,
+    http1::{Side, head},
     json::{Facts, Grammar, is_filter},
 };
 use crate::{
@@ -25,6 +25,26 @@ pub(super) enum Ending {
     OutOfSight,
 }
 
+/// What is known of a gRPC call's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grpc {
+    /// It is no gRPC call.
+    No,
+    /// The call ended without one, so far.
+    Missing,
+    /// The trailers were there, but not all of what they say is known.
+    Unknown,
+    Status(u32),
+}
+
+/// Whether an answer may turn out to be a single message, which is no event.
+#[derive(Clone, Copy, Debug)]
+enum Single {
+    No,
+    /// It may; the first message is held back.
+    Maybe(Option<ContentEvent>),
+}
+
 /// An exchange that is not over.
 #[derive(Debug)]
 pub(super) struct Open {
@@ -37,6 +57,8 @@ pub(super) struct Open {
     pub request_done: bool,
     /// Later stages know of it.
     pub announced: bool,
+    single: Single,
+    grpc: Grpc,
     /// Bytes of calls whose records were lost: in these the answer may have ended, and another one to a request that
     /// was lost as well may have begun.
     lost_bytes: u64,
@@ -55,6 +77,8 @@ impl Open {
             has_head: false,
             request_done: false,
             announced: false,
+            single: Single::No,
+            grpc: Grpc::No,
             lost_bytes: 0,
             sure_content: 0,
         }
@@ -79,9 +103,15 @@ impl Open {
     /// The request's head was read; the reader of its body.
     pub(super) fn request_head(&mut self, request: head::Request) -> Body {
         self.has_head = true;
-        let body = Body::new(&request.headers, self.request_line(request.method, request.path).request());
         let exchange = &mut *self.exchange;
         request.protocol.clone_into(&mut exchange.protocol);
+        exchange.method.clone_from(&request.method);
+        let grammar = match request.path {
+            Some(path) => self.request_line(request.method.unwrap_or_default(), path),
+            None => self.api.grammar,
+        };
+        let body = Body::new(&request.headers, grammar.request(), Side::Request);
+        let exchange = &mut *self.exchange;
         exchange.request_id = request.headers.request_id;
         exchange.trace_id = request.headers.trace_id;
         body
@@ -140,12 +170,40 @@ impl Open {
         match response.headers.content {
             head::Content::Events | head::Content::JsonLines => exchange.streaming = Some(true),
             head::Content::Other => exchange.streaming = Some(false),
+            head::Content::Grpc(method) => {
+                exchange.streaming = method.streams();
+                self.single = if exchange.streaming == Some(true) { Single::No } else { Single::Maybe(None) };
+                self.grpc = Grpc::Missing;
+            }
             head::Content::Unknown | head::Content::Opaque => {}
         }
         if exchange.request_id.is_none() {
             exchange.request_id.clone_from(&response.headers.request_id);
         }
-        Body::new(&response.headers, self.api.grammar.answer())
+        Body::new(&response.headers, self.api.grammar.answer(), Side::Response)
+    }
+
+    /// The last headers of a gRPC call were written; `None` when they were not all understood.
+    pub(super) fn grpc_status(&mut self, status: Option<u32>) {
+        if self.grpc != Grpc::No {
+            self.grpc = status.map_or(Grpc::Unknown, Grpc::Status);
+        }
+    }
+
+    /// An event was written: the events that now count, in order.
+    pub(super) fn release(&mut self, event: ContentEvent) -> [Option<ContentEvent>; 2] {
+        match self.single {
+            Single::No => [None, Some(event)],
+            Single::Maybe(None) => {
+                self.single = Single::Maybe(Some(event));
+                [None; 2]
+            }
+            Single::Maybe(held) => {
+                self.single = Single::No;
+                self.exchange.streaming = Some(true);
+                [held, Some(event)]
+            }
+        }
     }
 
     /// A content-bearing event was written.
@@ -206,6 +264,9 @@ impl Open {
         let exchange = &mut *self.exchange;
         exchange.id = Some(self.id);
         exchange.outcome = Some(outcome);
+        if matches!(self.single, Single::Maybe(Some(_))) {
+            exchange.streaming = Some(false);
+        }
         exchange.flags.sort_unstable();
         self.forget_unsure();
         self.exchange
@@ -225,6 +286,21 @@ impl Open {
         exchange.output_tokens = facts.output_tokens();
         exchange.tokens_source = facts.tokens_source();
         exchange.interleaved = facts.interleaved;
+    }
+
+    /// Outcome of a whole gRPC call that HTTP thinks well of, by its status' place among those of HTTP.
+    fn grpc_outcome(&self, body: &Body) -> Outcome {
+        match self.grpc {
+            Grpc::Missing if self.flagged(Flag::Gap) => Outcome::Unknown,
+            Grpc::Missing => Outcome::Truncated,
+            Grpc::Unknown => Outcome::Unknown,
+            Grpc::No | Grpc::Status(0) => self.success(body),
+            // DEADLINE_EXCEEDED.
+            Grpc::Status(4) => Outcome::Timeout,
+            // UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, and what no standard names.
+            Grpc::Status(2 | 12..=15 | 17..) => Outcome::Server5xx,
+            Grpc::Status(_) => Outcome::Client4xx,
+        }
     }
 
     fn outcome(&self, ending: Ending, body: &Body) -> Outcome {
@@ -250,7 +326,7 @@ impl Open {
             Some(408 | 504) => Outcome::Timeout,
             Some(400..=499) => Outcome::Client4xx,
             Some(500..) => Outcome::Server5xx,
-            Some(200..=299) => self.success(body),
+            Some(200..=299) => self.grpc_outcome(body),
             Some(_) => Outcome::Ok,
             // The agent came in the middle: only the body can tell.
             None if body.done() || body.facts().is_some_and(|f| f.finish_reason().is_some() || f.error) => {

@@ -54,6 +54,16 @@ impl Server {
         self.closed
     }
 
+    /// What it was made with.
+    pub(super) fn origin(&self) -> &Origin {
+        self.exchanges.origin()
+    }
+
+    /// A message was understood.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven
+    }
+
     /// Exchanges of this process are open.
     pub(super) fn serves(&self, pid: u32) -> bool {
         self.exchanges.open().iter().any(|open| open.exchange.pid == pid)
@@ -280,7 +290,7 @@ impl Server {
         match (gap, side) {
             (Gap::InBody, Side::Request) => {
                 self.exchanges.request_bytes(len);
-                self.exchanges.request_body().gap();
+                self.exchanges.request_body().gap(Some(len));
             }
             (Gap::InBody, Side::Response) => self.exchanges.response_gap(len, (!unseen).then_some(at)),
             (Gap::PastEnd, Side::Request) => {

@@ -2,7 +2,9 @@
 
 mod apis;
 mod framing;
+mod http2;
 mod losses;
+mod peers;
 mod rig;
 mod roles;
 mod streams;

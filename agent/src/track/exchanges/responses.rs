@@ -138,16 +138,18 @@ impl Exchanges {
         let Some(front) = self.open.front_mut() else { return };
         for _ in 0..events {
             let event = ContentEvent { time_ns: at.time_ns, tid: at.tid };
-            front.content(event);
-            if front.announced {
-                cx.out.push(Tracked::Content { exchange: front.id, event });
+            for event in front.release(event).into_iter().flatten() {
+                front.content(event);
+                if front.announced {
+                    cx.out.push(Tracked::Content { exchange: front.id, event });
+                }
             }
         }
     }
 
     /// So many bytes of the response are missing; they were written `at`, if that is known.
     pub(in crate::track) fn response_gap(&mut self, len: u64, at: Option<Stamp>) {
-        let events = self.answering && self.response_body.gap();
+        let events = self.answering && self.response_body.gap(Some(len));
         let Some(front) = self.open.front_mut() else { return };
         if events {
             front.flag(Flag::Gap);
@@ -177,7 +179,7 @@ impl Exchanges {
         self.head_begun_ns = None;
         self.head_bytes = 0;
         if self.answering {
-            self.response_body.gap();
+            self.response_body.gap(None);
         }
         if let Some(front) = self.open.front_mut() {
             front.flag(Flag::Gap);
@@ -193,6 +195,15 @@ impl Exchanges {
         if let Some(front) = self.open.front_mut() {
             front.exchange.bytes_out += len;
             front.exchange.last_byte_out_ns = Some(at.time_ns);
+        }
+    }
+
+    /// The response's last headers were written; with a gRPC call's status, if it is `known` what they say.
+    pub(in crate::track) fn trailers(&mut self, grpc_status: Option<u32>, known: bool) {
+        if let Some(front) = self.open.front_mut()
+            && (grpc_status.is_some() || !known)
+        {
+            front.grpc_status(grpc_status);
         }
     }
 

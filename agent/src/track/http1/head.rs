@@ -1,6 +1,6 @@
 //! What the head of a message says, from its masked bytes.
 
-use super::Framing;
+use super::{super::grpc, Framing};
 
 /// Headers that are looked at.
 const MAX_HEADERS: usize = 128;
@@ -20,6 +20,8 @@ pub(in crate::track) enum Content {
     Events,
     /// Newline-separated JSON documents.
     JsonLines,
+    /// Messages of a gRPC method.
+    Grpc(grpc::Method),
     /// Any other type; as JSON, until it proves to be none.
     Other,
     /// Compressed.
@@ -38,12 +40,31 @@ pub(in crate::track) struct Headers {
     pub trace_id: Option<String>,
 }
 
+impl Headers {
+    /// Adds a field that has nothing to do with framing.
+    pub(in crate::track) fn add(&mut self, name: &str, value: &[u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("content-type") && self.content != Content::Opaque {
+            self.content = content(value);
+        } else if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") {
+            self.content = Content::Opaque;
+        } else if is("inference-header-content-length") {
+            self.json_len = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        } else if is("x-request-id") {
+            self.request_id = text(value);
+        } else if is("traceparent") {
+            self.trace_id = trace_id(value);
+        }
+    }
+}
+
 /// A request's head.
 #[derive(Debug)]
 pub(in crate::track) struct Request {
-    pub method: String,
+    /// `None`, like the path, when the connection's earlier headers would tell it, and those were not seen.
+    pub method: Option<String>,
     /// Without query string.
-    pub path: String,
+    pub path: Option<String>,
     pub protocol: &'static str,
     pub headers: Headers,
 }
@@ -61,8 +82,8 @@ pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
     let mut parsed = httparse::Request::new(&mut headers);
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
     Some(Request {
-        method: parsed.method?.to_owned(),
-        path: shortened(path(parsed.path?)),
+        method: Some(parsed.method?.to_owned()),
+        path: Some(shortened(path(parsed.path?))),
         protocol: protocol(parsed.version?),
         headers: read(parsed.headers)?,
     })
@@ -87,7 +108,7 @@ fn protocol(version: u8) -> &'static str {
 }
 
 /// The path of a request target: without query, and without scheme and host of the absolute form.
-fn path(target: &str) -> &str {
+pub(in crate::track) fn path(target: &str) -> &str {
     let path = target.split('?').next().unwrap_or_default();
     match path.split_once("://") {
         Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
@@ -98,7 +119,7 @@ fn path(target: &str) -> &str {
 }
 
 /// An ellipsis shows that it was cut.
-fn shortened(path: &str) -> String {
+pub(in crate::track) fn shortened(path: &str) -> String {
     match path.char_indices().nth(MAX_PATH) {
         Some((end, _)) => format!("{}…", &path[..end]),
         None => path.to_owned(),
@@ -120,16 +141,8 @@ fn read(parsed: &[httparse::Header<'_>]) -> Option<Headers> {
             }
         } else if is("transfer-encoding") {
             chunked = ends_with(value, b"chunked");
-        } else if is("content-type") && headers.content != Content::Opaque {
-            headers.content = content(value);
-        } else if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") {
-            headers.content = Content::Opaque;
-        } else if is("inference-header-content-length") {
-            headers.json_len = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
-        } else if is("x-request-id") {
-            headers.request_id = text(value);
-        } else if is("traceparent") {
-            headers.trace_id = trace_id(value);
+        } else {
+            headers.add(header.name, value);
         }
     }
     headers.framing = if chunked { Some(Framing::Chunked) } else { length.map(Framing::Length) };
@@ -210,8 +223,8 @@ mod tests {
     #[test]
     fn a_path_is_bounded() {
         let head = |len| format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(len));
-        assert_eq!(request(head(511).as_bytes()).unwrap().path.len(), 512);
-        let cut = request(head(60_000).as_bytes()).unwrap().path;
+        assert_eq!(request(head(511).as_bytes()).unwrap().path.unwrap().len(), 512);
+        let cut = request(head(60_000).as_bytes()).unwrap().path.unwrap();
         assert!(cut.chars().count() == MAX_PATH + 1 && cut.ends_with("a…"), "{cut}");
     }
 
@@ -249,7 +262,7 @@ mod tests {
     fn a_cut_head_keeps_its_whole_lines() {
         let head = cut(b"POST /v1 HTTP/1.1\r\nContent-Length: 7\r\nAuthorization: xxx");
         let parsed = request(&head).unwrap();
-        assert_eq!((parsed.path.as_str(), parsed.headers.framing), ("/v1", Some(Framing::Length(7))));
+        assert_eq!((parsed.path.as_deref(), parsed.headers.framing), (Some("/v1"), Some(Framing::Length(7))));
         assert!(request(&cut(b"POST /v1")).is_none());
     }
 }

@@ -332,3 +332,14 @@ fn any_bytes_in_any_order_do_no_harm() {
     assert!(HEAD_BYTES > 0 && rig.finished().len() > 1000, "{}", rig.finished().len());
     rig.assert_replays();
 }
+
+#[test]
+fn a_byte_that_breaks_a_request_line_breaks_it_again() {
+    for text in ["GET /a\r\nHost: b\r\n\r\n", "GET /a?b\u{1}c HTTP/1.1\r\n\r\n"] {
+        let mut rig = Rig::new();
+        rig.accept(1);
+        rig.recv(1, text);
+        assert_eq!(rig.health.ignored["bad_request"], 1);
+        rig.assert_replays();
+    }
+}

@@ -249,7 +249,7 @@ impl Rig {
             replay.record(record.clone());
         }
         for (i, (again, once)) in replay.records.iter().zip(&self.records).enumerate() {
-            let text = String::from_utf8_lossy;
+            let text = |record: &[u8]| record.escape_ascii().to_string();
             assert!(again == once, "masking record {i} is not idempotent:\n{}\n{}", text(once), text(again));
         }
         let (again, once) = (replay.print(), self.print());

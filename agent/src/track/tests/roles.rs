@@ -112,9 +112,11 @@ fn connections_that_do_not_count_are_masked_and_counted() {
         assert!(record.ends_with(&[b'x'; 9]));
     }
     expect![[r"
-        ignored bad_request 2
+        ignored bad_frame 1
+        ignored bad_request 1
         ignored client_side 1
-        ignored not_http1 3
+        ignored not_http1 1
+        ignored not_http2 1
     "]]
     .assert_eq(&rig.print());
     rig.assert_replays();

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::track::{
     body::Body,
-    http1::head::{Content, Headers},
+    http1::{
+        Side,
+        head::{Content, Headers},
+    },
     tests::Lcg,
 };
 
@@ -128,11 +131,11 @@ fn stream(lcg: &mut Lcg, content: Content) -> Vec<u8> {
 /// Feeds the pieces between the cuts, with a gap at one of them; what comes of it.
 fn read(content: Content, lcg_seed: u64, bytes: &[u8], cuts: &[usize]) -> (Vec<u64>, String, Vec<u8>) {
     let headers = Headers { content, ..Headers::default() };
-    let mut body = Body::new(&headers, grammar(&mut Lcg::new(lcg_seed)));
+    let mut body = Body::new(&headers, grammar(&mut Lcg::new(lcg_seed)), Side::Response);
     let (mut events, mut masked, mut from) = (Vec::new(), Vec::new(), 0);
     for (i, cut) in cuts.iter().chain([&bytes.len()]).enumerate() {
         if i == 2 {
-            body.gap();
+            body.gap(None);
         }
         let mut piece = bytes[from..*cut].to_vec();
         events.push(body.feed(&mut piece));

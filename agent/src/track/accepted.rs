@@ -1,0 +1,136 @@
+//! A connection that a process accepted, whatever protocol it speaks.
+//!
+//! HTTP/2 begins with the client's preface or the server's settings; on a connection older than the agent, calls
+//! begin with frames. Everything else is left to HTTP/1, which knows what it is not.
+
+use wire::socket;
+
+use super::{
+    exchanges::{Context, Origin},
+    http1::Side,
+    http2::{Http2, begins_preface, is_frames},
+    open::Ending,
+    server::Server,
+};
+use crate::decode::{Payload, Stamp};
+
+/// The server's side of a connection.
+#[derive(Debug)]
+pub(super) enum Accepted {
+    /// Nothing was seen that tells the protocol.
+    New(New),
+    /// HTTP/1, or not known to be anything else.
+    Http1(Box<Server>),
+    /// HTTP/2.
+    Http2(Box<Http2>),
+}
+
+/// A connection of an unknown protocol.
+#[derive(Debug)]
+pub(super) struct New {
+    origin: Origin,
+    /// The first call, when it was a single `P`: `POST` and the preface of HTTP/2 both begin so.
+    first: Option<socket::Data>,
+}
+
+impl Accepted {
+    /// With nothing seen yet.
+    pub(super) fn new(origin: Origin) -> Self {
+        Self::New(New { origin, first: None })
+    }
+
+    /// Nothing more can be understood on this connection: why.
+    pub(super) fn closed(&self) -> Option<&'static str> {
+        match self {
+            Self::New(_) => None,
+            Self::Http1(server) => server.closed(),
+            Self::Http2(server) => server.closed(),
+        }
+    }
+
+    /// Exchanges of this process are open.
+    pub(super) fn serves(&self, pid: u32) -> bool {
+        match self {
+            Self::New(_) => false,
+            Self::Http1(server) => server.serves(pid),
+            Self::Http2(server) => server.serves(pid),
+        }
+    }
+
+    /// Number of the oldest open exchange.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        match self {
+            Self::New(_) => None,
+            Self::Http1(server) => server.oldest(),
+            Self::Http2(server) => server.oldest(),
+        }
+    }
+
+    /// One call on the socket.
+    pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
+        let side = if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response };
+        let frames = || is_frames(side, payload.head, u64::try_from(data.result).unwrap_or_default());
+        match self {
+            Self::New(new) => {
+                let whole_p = new.first.is_none() && data.offset == 0 && &*payload.head == b"P";
+                if data.dir == socket::DIR_RECV && data.result == 1 && whole_p && new.origin.whole {
+                    new.first = Some(*data);
+                    return;
+                }
+                let decided = if new.is_http2(data, &payload) || frames() {
+                    Self::Http2(Box::new(Http2::new(new.origin.clone())))
+                } else {
+                    Self::Http1(Box::new(Server::new(new.origin.clone())))
+                };
+                let first = new.first;
+                *self = decided;
+                if let Some(first) = first {
+                    self.forward(&first, Payload { head: &mut [b'P'], tail: &mut [] }, cx);
+                }
+            }
+            // What it took for HTTP/1 so far, it knew nothing of.
+            Self::Http1(server) if !server.is_proven() && !server.origin().whole && frames() => {
+                *self = Self::Http2(Box::new(Http2::new(server.origin().clone())));
+            }
+            Self::Http1(_) | Self::Http2(_) => {}
+        }
+        self.forward(data, payload, cx);
+    }
+
+    fn forward(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.data(data, payload, cx),
+            Self::Http2(server) => server.data(data, payload, cx),
+        }
+    }
+
+    /// The connection went to another state.
+    pub(super) fn state(&mut self, state: &socket::State, local: bool, cx: &mut Context<'_>) {
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.state(state, local, cx),
+            Self::Http2(server) => server.state(state, local, cx),
+        }
+    }
+
+    /// Ends what is open; whatever comes after is of no use.
+    pub(super) fn finish(&mut self, ending: Ending, why: &'static str, at: Stamp, cx: &mut Context<'_>) {
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.finish(ending, why, at, cx),
+            Self::Http2(server) => server.finish(ending, why, at, cx),
+        }
+    }
+}
+
+impl New {
+    /// It begins with the preface, as far as it is there. (No method of HTTP/1 begins with `PR`.)
+    fn is_http2(&self, data: &socket::Data, payload: &Payload<'_>) -> bool {
+        let head = &*payload.head;
+        match self.first {
+            Some(_) => data.offset == 1 && head.first() == Some(&b'R'),
+            None => data.dir == socket::DIR_RECV && head.len() >= 2 && begins_preface(head),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The server's side of one HTTP/2 connection: records of both directions to exchanges, one per stream.
+//!
+//! | module | knows |
+//! |---|---|
+//! | [`frame`], [`find`] | frames, over any pieces and gaps; where they begin when that is not known |
+//! | [`hpack`], [`huffman`], [`table`] | header blocks, masked as they pass |
+//! | [`fields`] | which headers matter, and what they say |
+//! | [`half`], [`losses`] | one direction; what a loss does to it |
+//! | [`streams`] | exchanges |
+//!
+//! What a loss does: inside a frame, only its own stream notices. Beyond its end, everything in that direction may
+//! have been in it: open exchanges are flagged, and unless it is clear that no headers were among it, their table begins
+//! empty again, so that later requests may lack a path. It is clear when the next request has the next number, and
+//! when no answer was open whose headers or gRPC status were still to come. Flow control (`WINDOW_UPDATE`) is not followed: time that a server waits for it is not `blocked`.
+
+mod fields;
+mod find;
+mod frame;
+mod half;
+mod hpack;
+mod huffman;
+mod losses;
+mod streams;
+mod table;
+
+use wire::socket;
+
+use super::{
+    exchanges::{Context, Origin},
+    http1::Side,
+    mask::{self, mask_all},
+    open::Ending,
+};
+use crate::decode::{Payload, Stamp};
+pub(super) use find::begins;
+use frame::{END_HEADERS, END_STREAM, Frames, HEADER, Header, Kind, PREFACE, Piece};
+use half::{Half, Pending};
+use streams::Streams;
+
+/// As in records.
+pub(super) const PROTOCOL: &str = "HTTP/2";
+const EAGAIN: i32 = 11;
+const EPIPE: i32 = 32;
+const ECONNRESET: i32 = 104;
+const ETIMEDOUT: i32 = 110;
+/// The setting that limits the length of frames.
+const MAX_FRAME_SIZE: u16 = 5;
+
+/// The first bytes of a connection, as far as they are there, are a client's preface.
+pub(super) fn begins_preface(bytes: &[u8]) -> bool {
+    let len = bytes.len().min(PREFACE.len());
+    bytes[..len] == PREFACE[..len]
+}
+
+/// The bytes of a call of `total` bytes are frames, of this side.
+pub(super) fn is_frames(side: Side, bytes: &[u8], total: u64) -> bool {
+    begins_message(side, bytes, frame::FOUND_MAX) || find::chain(bytes, total, frame::FOUND_MAX, |_| false)
+}
+
+fn begins_message(side: Side, bytes: &[u8], max: u32) -> bool {
+    find::begins_within(bytes, max).is_some_and(|proof| proof.request == (side == Side::Request))
+}
+
+/// One connection that a process accepted.
+#[derive(Debug)]
+pub(super) struct Http2 {
+    halves: [Half; 2],
+    streams: Streams,
+    /// A frame was understood.
+    proven: bool,
+    /// Nothing more can be understood, and why.
+    closed: Option<&'static str>,
+}
+
+impl Http2 {
+    /// With nothing seen yet.
+    pub(super) fn new(origin: Origin) -> Self {
+        let origin = Origin { protocol: PROTOCOL, ..origin };
+        let frames = |preface| if origin.whole { Frames::new(preface) } else { Frames::lost() };
+        let expected = origin.whole.then_some(0);
+        Self {
+            halves: [Half::new(frames(true), expected), Half::new(frames(false), expected)],
+            streams: Streams::new(origin),
+            proven: false,
+            closed: None,
+        }
+    }
+
+    /// Nothing more can be understood on this connection: why.
+    pub(super) fn closed(&self) -> Option<&'static str> {
+        self.closed
+    }
+
+    /// Exchanges of this process are open.
+    pub(super) fn serves(&self, pid: u32) -> bool {
+        self.streams.serves(pid)
+    }
+
+    /// Number of the oldest open exchange.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.streams.oldest()
+    }
+
+    fn half(&mut self, side: Side) -> &mut Half {
+        match side {
+            Side::Request => &mut self.halves[0],
+            Side::Response => &mut self.halves[1],
+        }
+    }
+
+    /// One call on the socket.
+    pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
+        let at = Stamp::from(&data.header);
+        let side = if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response };
+        match (u64::try_from(data.result), -data.result) {
+            (Ok(0), _) if side == Side::Request => self.streams.client_closed(at.time_ns),
+            (Ok(0), _) => {}
+            (Ok(len), _) => self.bytes(side, data, len, payload, cx),
+            (Err(_), EAGAIN) if side == Side::Response => self.streams.refused(at.time_ns),
+            (Err(_), EPIPE | ECONNRESET | ETIMEDOUT) => {
+                self.finish(Ending::ClientGone, "after_close", at, cx);
+            }
+            (Err(_), _) => cx.health.ignore("socket_error"),
+        }
+    }
+
+    fn bytes(
+        &mut self,
+        side: Side,
+        data: &socket::Data,
+        len: u64,
+        payload: Payload<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let at = Stamp::from(&data.header);
+        let Payload { head, tail } = payload;
+        let half = self.half(side);
+        let missing = data.offset.checked_sub(half.expected.unwrap_or(data.offset));
+        let Some(missing) = missing.filter(|_| self.closed.is_none()) else {
+            mask_all(head);
+            mask_all(tail);
+            cx.health.ignore(self.closed.unwrap_or("socket_data_late"));
+            return;
+        };
+        let half = self.half(side);
+        half.expected = Some(data.offset.saturating_add(len));
+        half.inside = None;
+        if side == Side::Response {
+            self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+        }
+        if missing > 0 {
+            cx.health.ignore("socket_bytes_missing");
+            self.gap(side, missing, true, at, cx);
+            self.half(side).inside = None;
+        }
+        self.find(side, head, len, data.offset == 0);
+        self.feed(side, head, false, at, cx);
+        let middle = len.saturating_sub((head.len() + tail.len()) as u64);
+        if middle > 0 {
+            self.gap(side, middle, false, at, cx);
+        }
+        self.find_in_tail(side, tail, at, cx);
+    }
+
+    /// Captured bytes in a row, of the tail or of the head of a call.
+    fn feed(&mut self, side: Side, bytes: &mut [u8], tail: bool, at: Stamp, cx: &mut Context<'_>) {
+        let mut input = bytes;
+        loop {
+            let half = self.half(side);
+            if half.frames.is_between() && !input.is_empty() {
+                half.begun_ns = at.time_ns;
+            }
+            let Some(piece) = half.frames.next(&mut input) else { break };
+            self.piece(side, piece, false, at, cx);
+        }
+        let inside = self.half(side).inside;
+        match inside {
+            // Most likely still the same body, and what is looked for in it proves itself.
+            Some(id) if tail && self.streams.contains(id) => {
+                self.streams.data(side, id, input, false, at, cx);
+            }
+            _ => mask_all(input),
+        }
+    }
+
+    fn piece(&mut self, side: Side, piece: Piece<'_>, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
+        match piece {
+            Piece::Begin(frame) => self.begin(side, frame, at, cx),
+            Piece::Value(frame, value) => self.value(side, frame, value, at, cx),
+            Piece::Content(frame, bytes) => self.content(side, frame, bytes, at, cx),
+            Piece::End(frame) => self.end(side, frame, unseen, at, cx),
+            Piece::Garbage => self.garbage(side, at, cx),
+            Piece::Frame => {}
+        }
+    }
+
+    fn begin(&mut self, side: Side, frame: Header, at: Stamp, cx: &mut Context<'_>) {
+        self.proven = true;
+        self.check_numbers(side, frame);
+        let half = self.half(side);
+        half.counted = 0;
+        let begun_ns = half.begun_ns;
+        let continued = frame.kind == Kind::Continuation;
+        let fits = half.block.is_some_and(|block| block.stream.is_none_or(|id| id == frame.stream));
+        if half.block.is_some() != continued || (continued && !fits) {
+            half.lose_headers();
+        }
+        let end = frame.has(END_STREAM);
+        match frame.kind {
+            Kind::Headers => {
+                half.block = Some(Pending { stream: Some(frame.stream), end, begun_ns });
+                if side == Side::Request {
+                    self.streams.request_begin(frame.stream, Stamp { time_ns: begun_ns, ..at }, cx);
+                }
+            }
+            Kind::Promise => half.block = Some(Pending { stream: None, end: false, begun_ns }),
+            Kind::Continuation if half.block.is_none() => {
+                // The rest of a block whose beginning was lost.
+                half.headers.lose();
+                half.block = Some(Pending { stream: None, end: false, begun_ns });
+            }
+            _ => {}
+        }
+        if is_of_message(frame) {
+            self.streams.bytes(side, frame.stream, HEADER as u64, at);
+        }
+    }
+
+    fn value(&mut self, side: Side, frame: Header, value: [u8; 8], at: Stamp, cx: &mut Context<'_>) {
+        match (frame.kind, side) {
+            (Kind::Settings, _) => self.setting(side, value),
+            (Kind::Reset, Side::Request) => self.streams.finish(frame.stream, Ending::ClientGone, at, cx),
+            (Kind::Reset, Side::Response) => self.streams.finish(frame.stream, Ending::ServerGone, at, cx),
+            (Kind::GoAway, Side::Response) => {
+                let [last @ .., _, _, _, _] = value;
+                self.streams.refuse(u32::from_be_bytes(last), Ending::ServerGone, at, cx);
+            }
+            _ => {}
+        }
+    }
+
+    /// One setting. What one side allows, the other one may send.
+    fn setting(&mut self, side: Side, value: [u8; 8]) {
+        let [high, low, value @ .., _, _] = value;
+        if u16::from_be_bytes([high, low]) == MAX_FRAME_SIZE {
+            let other = if side == Side::Request { Side::Response } else { Side::Request };
+            let frames = &mut self.half(other).frames;
+            frames.max = frames.max.max(u32::from_be_bytes(value));
+        }
+    }
+
+    fn content(&mut self, side: Side, frame: Header, bytes: &mut [u8], at: Stamp, cx: &mut Context<'_>) {
+        let half = self.half(side);
+        let fresh = half.counted == 0;
+        // Fits: not more than the frame.
+        let len = u32::try_from(bytes.len()).unwrap_or(0);
+        half.counted += len;
+        match frame.kind {
+            Kind::Headers | Kind::Continuation | Kind::Promise => half.headers.octets(bytes),
+            Kind::Data => self.streams.data(side, frame.stream, bytes, fresh, at, cx),
+            _ => mask_all(bytes),
+        }
+        if is_of_message(frame) {
+            self.streams.bytes(side, frame.stream, len.into(), at);
+        }
+    }
+
+    fn end(&mut self, side: Side, frame: Header, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
+        let half = self.half(side);
+        let rest = frame.len.saturating_sub(half.counted);
+        let skipped = half.frames.skips();
+        if is_of_message(frame) {
+            self.streams.bytes(side, frame.stream, rest.into(), at);
+        }
+        match frame.kind {
+            Kind::Data if frame.has(END_STREAM) => self.streams.end(side, frame.stream, unseen, at, cx),
+            Kind::Headers | Kind::Continuation | Kind::Promise => {
+                if skipped {
+                    self.half(side).headers.lose();
+                }
+                if frame.has(END_HEADERS) {
+                    self.block_end(side, unseen, at, cx);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn block_end(&mut self, side: Side, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
+        let half = self.half(side);
+        let block = half.headers.end();
+        let Some(Pending { stream, end, begun_ns }) = half.block.take() else { return };
+        let Some(id) = stream else { return };
+        if !block.is_complete() {
+            cx.health.ignore("http2_headers_unknown");
+        }
+        match side {
+            Side::Request => self.streams.request_block(id, &block),
+            Side::Response => self.streams.response_block(id, &block, end, begun_ns, at, cx),
+        }
+        if end {
+            self.streams.end(side, id, unseen, at, cx);
+        }
+    }
+
+    /// The connection went to another state.
+    pub(super) fn state(&mut self, state: &socket::State, local: bool, cx: &mut Context<'_>) {
+        let at = Stamp::from(&state.header);
+        match (state.old, state.new) {
+            (_, socket::tcp::CLOSE_WAIT) => self.streams.client_closed(at.time_ns),
+            (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
+                self.finish(Ending::ClientGone, "after_close", at, cx);
+            }
+            (_, socket::tcp::FIN_WAIT1 | socket::tcp::CLOSE) => {
+                self.finish(Ending::ServerGone, "after_close", at, cx);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends what is open; whatever comes after is of no use.
+    pub(super) fn finish(&mut self, ending: Ending, why: &'static str, at: Stamp, cx: &mut Context<'_>) {
+        self.streams.finish_all(ending, at, cx);
+        for half in &mut self.halves {
+            half.lose_headers();
+            half.frames.lose();
+        }
+        self.closed.get_or_insert(why);
+    }
+}
+
+/// Its bytes belong to a request or an answer.
+fn is_of_message(frame: Header) -> bool {
+    matches!(frame.kind, Kind::Data | Kind::Headers | Kind::Continuation)
+}

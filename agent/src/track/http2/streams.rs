@@ -1,0 +1,368 @@
+//! The streams of one connection. Each carries one exchange.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    super::{
+        exchanges::{Context, Exchanges, Origin},
+        grpc::Method,
+        http1::{Side, head},
+        mask::mask_all,
+        open::Ending,
+    },
+    fields::Block,
+};
+use crate::{decode::Stamp, request::record::Flag};
+
+/// Streams on one connection that are not over.
+const MAX_STREAMS: usize = 512;
+/// Streams that are over and are remembered to be, where it could be that they were never seen.
+const MAX_OVER: usize = 256;
+
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
+struct Stream {
+    exchanges: Exchanges,
+    /// The final response head is out.
+    answered: bool,
+    /// It is a gRPC call.
+    grpc: bool,
+    /// Of the request, when it is one.
+    method: Method,
+    /// The last call that read the end of a message of the request.
+    message_read: Option<Stamp>,
+    /// A part of the request was lost: its end may have been in it.
+    request_lost: bool,
+    /// A part of the answer was lost: what follows begins somewhere in it.
+    answer_lost: bool,
+    /// Framing was lost inside the answer, and nothing has come since: it may be over.
+    doubtful: bool,
+}
+
+impl Stream {
+    fn new(origin: Origin, first: bool) -> Self {
+        Self {
+            exchanges: Exchanges::on_stream(origin, first),
+            answered: false,
+            grpc: false,
+            method: Method::Other,
+            message_read: None,
+            request_lost: false,
+            answer_lost: false,
+            doubtful: false,
+        }
+    }
+
+    /// A stream of messages in both directions is answered before the request ends: what was read by then is what
+    /// the answer is to.
+    fn read_so_far(&mut self, cx: &mut Context<'_>) {
+        if let Some(at) = self.message_read.take()
+            && self.exchanges.reading()
+        {
+            self.exchanges.request_end(at, cx);
+        }
+    }
+
+    fn answer(&mut self, block: &Block, at: Stamp, cx: &mut Context<'_>) {
+        match block.status() {
+            Some(status) => {
+                let mut response = head::Response { status, headers: block.headers(self.method) };
+                // A gRPC call is answered as one; the reader of its messages notices if it is not.
+                if self.grpc && !block.is_complete() && response.headers.content == head::Content::Unknown {
+                    response.headers.content = head::Content::Grpc(self.method);
+                }
+                self.grpc |= matches!(response.headers.content, head::Content::Grpc(_));
+                self.exchanges.response_head(&response, at, self.request_lost, cx);
+            }
+            None => self.exchanges.response_found(&[], at, self.request_lost, cx),
+        }
+        // What is not known to be something else, may be.
+        self.grpc |= !block.is_complete();
+        self.answered = true;
+    }
+}
+
+/// The streams that are not over, and what is remembered of those that are.
+#[derive(Debug)]
+pub(super) struct Streams {
+    origin: Origin,
+    table: BTreeMap<u32, Stream>,
+    /// Highest stream that a client opened.
+    highest: u32,
+    over: VecDeque<u32>,
+    /// Frames were lost, so that an answer without a request is nothing strange.
+    lossy: bool,
+    blocked: bool,
+}
+
+impl Streams {
+    /// None yet.
+    pub(super) fn new(origin: Origin) -> Self {
+        Self {
+            lossy: !origin.whole,
+            origin,
+            table: BTreeMap::new(),
+            highest: 0,
+            over: VecDeque::new(),
+            blocked: false,
+        }
+    }
+
+    /// The stream is open.
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.table.contains_key(&id)
+    }
+
+    /// Exchanges of this process are open.
+    pub(super) fn serves(&self, pid: u32) -> bool {
+        self.table.values().flat_map(|s| s.exchanges.open()).any(|open| open.exchange.pid == pid)
+    }
+
+    /// Number of the oldest open exchange.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.table.values().flat_map(|s| s.exchanges.open()).map(|open| open.id.0).min()
+    }
+
+    /// A client that leaves out no number opens this stream next.
+    pub(super) fn is_next(&self, id: u32) -> bool {
+        id == if self.highest == 0 { 1 } else { self.highest.saturating_add(2) }
+    }
+
+    /// Headers of an answer may have been among frames of the server that were lost.
+    pub(super) fn may_lose_headers(&self) -> bool {
+        self.lossy || self.table.values().any(|s| !s.answered || s.grpc)
+    }
+
+    /// A request's headers begin.
+    pub(super) fn request_begin(&mut self, id: u32, at: Stamp, cx: &mut Context<'_>) {
+        if id <= self.highest || id.is_multiple_of(2) {
+            return;
+        }
+        let first = self.highest == 0 && self.origin.whole;
+        self.highest = id;
+        self.end_doubtful(at, cx);
+        if self.table.len() >= MAX_STREAMS
+            && let Some(oldest) = self.table.keys().next().copied()
+        {
+            cx.health.limit("http2_streams");
+            self.finish(oldest, Ending::OutOfSight, at, cx);
+        }
+        let mut stream = Stream::new(self.origin.clone(), first);
+        stream.exchanges.request_begin(at, cx);
+        self.table.insert(id, stream);
+    }
+
+    /// An answer whose end may have been lost is over when the client goes on to something else.
+    fn end_doubtful(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let doubtful: Vec<u32> = self.table.iter().filter(|(_, s)| s.doubtful).map(|(id, _)| *id).collect();
+        for id in doubtful {
+            self.finish(id, Ending::OutOfSight, at, cx);
+        }
+    }
+
+    /// A request's headers, or its trailers, are complete.
+    pub(super) fn request_block(&mut self, id: u32, block: &Block) {
+        let whole = self.origin.whole;
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        let Some(open) = stream.exchanges.current_request().filter(|open| !open.has_head) else { return };
+        if block.bad {
+            open.flag(Flag::Gap);
+        }
+        if !whole && !block.is_complete() {
+            open.flag(Flag::MidStream);
+        }
+        let request = block.request();
+        if let head::Content::Grpc(method) = request.headers.content {
+            stream.method = method;
+            stream.grpc = true;
+        }
+        stream.exchanges.request_head(request);
+    }
+
+    /// A response's headers, interim or final, or its trailers, are complete; they began to be written `begun_ns`.
+    pub(super) fn response_block(
+        &mut self,
+        id: u32,
+        block: &Block,
+        end: bool,
+        begun_ns: u64,
+        at: Stamp,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(stream) = self.answering(id) else { return };
+        if !stream.answered {
+            if block.status().is_some_and(|status| status < 200) {
+                return stream.exchanges.interim();
+            }
+            stream.exchanges.response_begin(Stamp { time_ns: begun_ns, ..at });
+            stream.answer(block, at, cx);
+        }
+        if end {
+            stream.exchanges.trailers(block.grpc_status(), block.is_complete());
+        }
+    }
+
+    /// The stream that a server's frame belongs to.
+    fn answering(&mut self, id: u32) -> Option<&mut Stream> {
+        let unseen = self.lossy && id % 2 == 1 && self.table.len() < MAX_STREAMS && !self.over.contains(&id);
+        if !self.table.contains_key(&id) && unseen {
+            self.table.insert(id, Stream::new(self.origin.clone(), !self.origin.whole));
+        }
+        self.table.get_mut(&id)
+    }
+
+    /// Bytes of a body; `fresh` when a frame begins with them.
+    pub(super) fn data(
+        &mut self,
+        side: Side,
+        id: u32,
+        bytes: &mut [u8],
+        fresh: bool,
+        at: Stamp,
+        cx: &mut Context<'_>,
+    ) {
+        match side {
+            Side::Request => self.request_data(id, bytes, at),
+            Side::Response => self.response_data(id, bytes, fresh, at, cx),
+        }
+    }
+
+    fn request_data(&mut self, id: u32, bytes: &mut [u8], at: Stamp) {
+        let stream = self.table.get_mut(&id).filter(|s| s.exchanges.reading());
+        let Some(stream) = stream else { return mask_all(bytes) };
+        stream.exchanges.read(at);
+        let body = stream.exchanges.request_body();
+        let before = body.messages();
+        body.feed(bytes);
+        if body.messages() > before {
+            stream.message_read = Some(at);
+        }
+    }
+
+    fn response_data(&mut self, id: u32, bytes: &mut [u8], fresh: bool, at: Stamp, cx: &mut Context<'_>) {
+        let Some(stream) = self.answering(id) else { return mask_all(bytes) };
+        if !stream.answered || (stream.answer_lost && fresh) {
+            stream.exchanges.response_found(bytes, at, stream.request_lost, cx);
+            stream.answered = true;
+            stream.answer_lost = false;
+        }
+        stream.read_so_far(cx);
+        stream.exchanges.response_body(bytes, at, cx);
+    }
+
+    /// So many bytes of frames of this stream.
+    pub(super) fn bytes(&mut self, side: Side, id: u32, len: u64, at: Stamp) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        match side {
+            Side::Request => stream.exchanges.request_bytes(len),
+            Side::Response => {
+                stream.doubtful = false;
+                stream.exchanges.response_bytes(len, at);
+            }
+        }
+    }
+
+    /// The side of the stream ended; `unseen` when it is not known when.
+    pub(super) fn end(&mut self, side: Side, id: u32, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        if unseen {
+            stream.exchanges.end_unseen(side);
+        }
+        match side {
+            Side::Request => stream.exchanges.request_end(at, cx),
+            Side::Response => stream.exchanges.response_end(at, cx),
+        }
+        self.forget(id);
+    }
+
+    /// The exchange ends before its answer does.
+    pub(super) fn finish(&mut self, id: u32, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        stream.exchanges.finish_all(ending, at, cx);
+        self.forget(id);
+    }
+
+    /// All that is open ends.
+    pub(super) fn finish_all(&mut self, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
+        self.refuse(0, ending, at, cx);
+    }
+
+    /// Everything on higher streams ends.
+    pub(super) fn refuse(&mut self, last: u32, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
+        let refused: Vec<u32> = self.table.range(last.saturating_add(1)..).map(|(id, _)| *id).collect();
+        for id in refused {
+            self.finish(id, ending, at, cx);
+        }
+    }
+
+    fn forget(&mut self, id: u32) {
+        if !self.table.get(&id).is_some_and(|s| s.exchanges.open().is_empty()) {
+            return;
+        }
+        self.table.remove(&id);
+        if self.over.len() == MAX_OVER {
+            self.over.pop_front();
+        }
+        self.over.push_back(id);
+    }
+
+    /// So many bytes of a body were not captured; `at` when it is known when they went.
+    pub(super) fn gap(&mut self, side: Side, id: u32, len: u64, at: Option<Stamp>) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        match side {
+            Side::Request => {
+                if let Some(at) = at {
+                    stream.exchanges.read(at);
+                }
+                stream.exchanges.request_bytes(len);
+                stream.exchanges.request_body().gap(Some(len));
+            }
+            Side::Response => stream.exchanges.response_gap(len, at),
+        }
+    }
+
+    /// Framing was lost: frames of any stream may be missing. `inside`: it was lost in a body of this one.
+    pub(super) fn lost(&mut self, side: Side, inside: Option<u32>) {
+        self.lossy = true;
+        for (id, stream) in &mut self.table {
+            match side {
+                Side::Request if stream.exchanges.reading() => {
+                    stream.request_lost = true;
+                    stream.exchanges.requests_lost();
+                }
+                Side::Request => {}
+                Side::Response => {
+                    stream.answer_lost = true;
+                    stream.doubtful = inside == Some(*id);
+                    stream.exchanges.responses_lost();
+                }
+            }
+        }
+    }
+
+    /// The client ended its side of the connection.
+    pub(super) fn client_closed(&mut self, time_ns: u64) {
+        for stream in self.table.values_mut() {
+            stream.exchanges.client_closed(time_ns);
+        }
+    }
+
+    /// A write ended, or was refused; `full` when the socket took no more. Keeps account of the time it was full.
+    pub(super) fn wrote(&mut self, time_ns: u64, full: bool) {
+        if !full && !self.blocked {
+            return;
+        }
+        self.blocked = full;
+        for stream in self.table.values_mut().filter(|s| s.answered) {
+            stream.exchanges.wrote(time_ns, full);
+        }
+    }
+
+    /// A write was refused by a full socket.
+    pub(super) fn refused(&mut self, time_ns: u64) {
+        self.blocked = true;
+        for stream in self.table.values_mut().filter(|s| s.answered) {
+            stream.exchanges.refused(time_ns);
+        }
+    }
+}
