@@ -9,13 +9,16 @@
 //! | [`server`] | offsets, gaps and framing of one connection |
 //! | [`http1`] | HTTP/1.1 messages of one direction |
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
+//! | [`arrival`], [`delivery`] | when requests arrived and answers were acknowledged |
 //! | [`body`], [`sse`], [`json`] | what a body tells |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
 
 mod api;
+mod arrival;
 mod body;
 mod connection;
+mod delivery;
 mod exchange;
 mod exchanges;
 mod http1;
@@ -26,7 +29,7 @@ mod process;
 mod server;
 mod sse;
 
-pub use exchange::{ContentEvent, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
+pub use exchange::{ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
 
 use crate::{
     decode::{Event, Observation, Stamp},
@@ -86,6 +89,10 @@ impl Tracker {
             Event::SocketState(state) => {
                 let (connections, mut cx) = self.split(health, out);
                 connections.state(&state, &mut cx);
+            }
+            Event::SocketAck(ack) => {
+                let (connections, mut cx) = self.split(health, out);
+                connections.ack(&ack, &mut cx);
             }
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);

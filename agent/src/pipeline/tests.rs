@@ -56,6 +56,7 @@ fn data(ms: u64, dir: u8, offset: &mut usize, text: &str) -> Vec<u8> {
         header: header(Kind::SocketData, size_of::<socket::Data>() + text.len(), ms),
         id: ID,
         offset: *offset as u64,
+        network: socket::Network::default(),
         result: i32::from(len),
         requested: u32::from(len),
         head_len: len,

@@ -96,15 +96,25 @@ impl Connections {
             return drop_payload(Payload { head: &mut head[proof..], tail }, "client_side", cx);
         }
         match &mut connection.role {
-            Role::Server(server) => {
-                server.data(data, payload, cx);
-                if let Some(why) = server.closed() {
-                    cx.health.ignore(why);
-                    connection.role = Role::Ignored(why);
+            // It stays one, since its last answer may not be acknowledged yet.
+            Role::Server(server) => match server.closed() {
+                Some(why) => drop_payload(payload, why, cx),
+                None => {
+                    server.data(data, payload, cx);
+                    if let Some(why) = server.closed() {
+                        cx.health.ignore(why);
+                    }
                 }
-            }
+            },
             Role::Ignored(why) => drop_payload(payload, why, cx),
             Role::Unknown => drop_payload(payload, "role_unknown", cx),
+        }
+    }
+
+    /// Everything written on a connection is acknowledged.
+    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
+        if let Some(Connection { role: Role::Server(server), .. }) = self.table.get_mut(&ack.id) {
+            server.ack(ack, cx);
         }
     }
 
@@ -118,6 +128,9 @@ impl Connections {
         }
         if state.new != socket::tcp::CLOSE {
             return;
+        }
+        if let Role::Server(server) = &mut connection.role {
+            server.give_up_deliveries(cx);
         }
         if matches!(state.old, socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT) {
             // After a reset a write may still return; without this entry it would look like a new connection.
@@ -150,6 +163,7 @@ impl Connections {
         for connection in found {
             if let Role::Server(server) = &mut connection.role {
                 server.finish(ending, why, at, cx);
+                server.give_up_deliveries(cx);
             }
             connection.role = Role::Ignored(why);
         }

@@ -3,7 +3,7 @@
 use super::{ContentEvent, Exchange, ExchangeId, MAX_CONTENT, api, api::Api, body::Body, http1::head};
 use crate::{
     decode::Stamp,
-    request::record::{Flag, Outcome},
+    request::record::{Arrival, Flag, Outcome},
 };
 
 /// Why an exchange is over.
@@ -78,10 +78,16 @@ impl Open {
     }
 
     /// The request's last byte was read.
-    pub(super) fn request_read(&mut self, at: Stamp) {
+    pub(super) fn request_read(&mut self, at: Stamp, (arrived_ns, source): (u64, Arrival)) {
         self.request_done = true;
-        self.exchange.last_byte_in_ns = Some(at.time_ns);
-        self.exchange.reader_tid = at.tid;
+        let exchange = &mut *self.exchange;
+        let source = exchange.arrival.map_or(source, |first| first.max(source));
+        // Half an arrival would be a stage that nobody can read: then both times are the read's.
+        let arrived_ns = if source == Arrival::Read { at.time_ns } else { arrived_ns };
+        exchange.last_byte_in_ns = Some(arrived_ns.max(exchange.first_byte_in_ns.unwrap_or_default()));
+        exchange.arrival = Some(source);
+        exchange.read_done_ns = Some(at.time_ns);
+        exchange.reader_tid = at.tid;
     }
 
     /// The final response's head was written; its first byte at `begun_ns`.

@@ -4,6 +4,7 @@ use wire::Kind;
 use wire::counter::Counter;
 use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_UNKNOWN, SockId, tcp};
 
+use super::network::Times;
 use super::sock::Sock;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
@@ -26,10 +27,13 @@ pub(crate) struct Socket {
     /// `FLAG_MID_STREAM` or 0.
     flags: u8,
     reserved: [u8; 6],
+    /// When its bytes crossed the network.
+    pub(crate) times: Times,
 }
 
 impl Socket {
-    fn new(birth_ns: u64, role: u8, flags: u8) -> Self {
+    #[inline(always)]
+    fn new(birth_ns: u64, role: u8, flags: u8, times: Times) -> Self {
         Self {
             birth_ns: Word::new(birth_ns),
             received: Word::new(0),
@@ -39,6 +43,7 @@ impl Socket {
             role,
             flags,
             reserved: [0; 6],
+            times,
         }
     }
 
@@ -81,12 +86,15 @@ pub(crate) fn find(sock: Sock) -> Option<&'static Socket> {
 /// Begins a connection, forgetting what an earlier socket at the same address left.
 #[inline(always)]
 pub(crate) fn begin(sock: Sock, birth_ns: u64, role: u8) -> Outcome {
-    SOCKS.insert(sock.id(), Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
+    let times = Times::new(sock.rcv_nxt(), birth_ns);
+    SOCKS
+        .insert(sock.id(), Socket::new(birth_ns, role, 0, times), 0)
+        .map_err(|_| Stop::Count(Counter::MapFull))
 }
 
 /// The entry of a socket of a watched process; made now if its beginning was not seen.
 #[inline(always)]
-pub(crate) fn find_or_adopt(sock: Sock, now: u64) -> Result<&'static Socket, Stop> {
+pub(crate) fn find_or_adopt(sock: Sock, is_tcp: bool, now: u64) -> Result<&'static Socket, Stop> {
     const NO_EXIST: u64 = 1;
     match find(sock) {
         Some(socket) if !socket.is_stale(sock) => return Ok(socket),
@@ -94,7 +102,8 @@ pub(crate) fn find_or_adopt(sock: Sock, now: u64) -> Result<&'static Socket, Sto
         None => {}
     }
     // If another thread was faster, its entry is as good.
-    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
+    let times = Times::new(if is_tcp { sock.rcv_nxt() } else { 0 }, 0);
+    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM, times), NO_EXIST);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
 }
 

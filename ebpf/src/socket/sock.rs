@@ -44,6 +44,48 @@ impl Sock {
         u16::from_be(self.field(offset!(peer_port)))
     }
 
+    /// Next byte expected; 0 when sequence numbers are not known.
+    #[inline(always)]
+    pub(crate) fn rcv_nxt(self) -> u32 {
+        self.field(offset!(rcv_nxt))
+    }
+
+    /// Next byte to be read.
+    #[inline(always)]
+    pub(crate) fn copied_seq(self) -> u32 {
+        self.field(offset!(copied_seq))
+    }
+
+    /// First byte not acknowledged by the peer.
+    #[inline(always)]
+    pub(crate) fn snd_una(self) -> u32 {
+        self.field(offset!(snd_una))
+    }
+
+    /// Next byte to be sent.
+    #[inline(always)]
+    pub(crate) fn snd_nxt(self) -> u32 {
+        self.field(offset!(snd_nxt))
+    }
+
+    /// Next byte to be written.
+    #[inline(always)]
+    pub(crate) fn write_seq(self) -> u32 {
+        self.field(offset!(write_seq))
+    }
+
+    /// Smoothed round-trip time, microseconds.
+    #[inline(always)]
+    pub(crate) fn srtt_us(self) -> u32 {
+        self.field::<u32>(offset!(srtt_us)) >> 3
+    }
+
+    /// Segments sent again since birth.
+    #[inline(always)]
+    pub(crate) fn retransmits(self) -> u32 {
+        self.field(offset!(total_retrans))
+    }
+
     /// Inode number of the network namespace.
     #[inline(always)]
     pub(crate) fn netns(self) -> u32 {
@@ -76,7 +118,7 @@ impl Sock {
     }
 
     #[inline(always)]
-    fn field<T: Copy + Default>(self, offset: usize) -> T {
+    pub(crate) fn field<T: Copy + Default>(self, offset: usize) -> T {
         if offset == 0 {
             return T::default();
         }

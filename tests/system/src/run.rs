@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::accuracy::{self, Joined, Report};
 use crate::agent::{Agent, Follower, Record, Status};
 use crate::rig::{CudaTruth, Load, Server, ServerOptions};
-use crate::truth::Truth;
+use crate::truth::{Truth, with_arrivals};
 
 /// How long after the last answer a record may take to be final and to be printed.
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ impl Stage {
         self.server.stop()?;
         self.agent.stop()?;
         self.follower.wait_end(SETTLE_LIMIT)?;
-        let (truths, cuda) = (self.server.truth()?, self.server.cuda_truth()?);
+        let (truths, cuda) = (with_arrivals(self.server.truth()?, &clients), self.server.cuda_truth()?);
         let records = self.follower.records(self.server.port)?;
         let joined = accuracy::join(&truths, &records);
         let mut report = accuracy::compare(&joined);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use system::accuracy::{self, Joined, Report};
 use system::agent::{self, Record};
-use system::rig::Shape;
+use system::rig::{self, Shape};
 use system::truth;
 
 /// Where the committed ones are, relative to the workspace.
@@ -18,6 +18,8 @@ pub(crate) fn show(shape: Shape, folder: &Path) -> Result<(Joined, Report)> {
     let lines = agent::replay(&folder.join(format!("demo-{name}.slrec")))?;
     let records: Vec<Record> = lines.lines().map(Record::parse).collect::<Result<_>>()?;
     let truths = truth::read(&folder.join(format!("demo-{name}.truth.jsonl")))?;
+    let clients = rig::clients(&folder.join(format!("demo-{name}.client.jsonl")))?;
+    let truths = truth::with_arrivals(truths, &clients);
     let joined = accuracy::join(&truths, &records);
     let mut report = accuracy::compare(&joined);
     name.clone_into(&mut report.shape);
@@ -28,9 +30,11 @@ pub(crate) fn show(shape: Shape, folder: &Path) -> Result<(Joined, Report)> {
 pub(crate) fn save(run: &Path, folder: &Path, shape: Shape) -> Result<()> {
     fs::create_dir_all(folder)?;
     let name = shape.name();
-    for (from, to) in
-        [("run.slrec", format!("demo-{name}.slrec")), ("truth.jsonl", format!("demo-{name}.truth.jsonl"))]
-    {
+    for (from, to) in [
+        ("run.slrec", format!("demo-{name}.slrec")),
+        ("truth.jsonl", format!("demo-{name}.truth.jsonl")),
+        ("client.jsonl", format!("demo-{name}.client.jsonl")),
+    ] {
         fs::copy(run.join(from), folder.join(&to)).with_context(|| format!("cannot keep {to}"))?;
     }
     Ok(())
