@@ -73,7 +73,7 @@ impl Pipeline {
         }
         for tracked in self.tracked.drain(..) {
             let expired = self.deliveries.expired(&tracked, &mut self.health);
-            out.extend(expired.into_iter().map(|ended| request(*ended, &self.tracker, &mut self.health)));
+            out.extend(expired.into_iter().map(|ended| request(ended, &self.tracker, &mut self.health)));
             self.requests.apply(tracked, &mut self.health, &mut self.settled);
         }
         for settled in self.settled.drain(..) {

@@ -43,7 +43,7 @@ impl Deliveries {
     }
 
     /// Time passes, or the run ends: the requests that are not waited for any more, in order.
-    pub(super) fn expired(&mut self, tracked: &Tracked, health: &mut Health) -> Vec<Box<Ended>> {
+    pub(super) fn expired(&mut self, tracked: &Tracked, health: &mut Health) -> Vec<Ended> {
         let limit = match tracked {
             Tracked::Tick { time_ns } => time_ns.saturating_sub(PATIENCE_NS),
             Tracked::End { .. } => u64::MAX,
@@ -51,10 +51,57 @@ impl Deliveries {
         };
         let is_late = |ended: &Ended| ended.exchange.last_byte_out_ns.unwrap_or_default() <= limit;
         let late: Vec<_> =
-            self.waiting.extract_if(.., |_, ended| is_late(ended)).map(|(_, ended)| ended).collect();
+            self.waiting.extract_if(.., |_, ended| is_late(ended)).map(|(_, ended)| *ended).collect();
         if !late.is_empty() {
             health.limit_by("deliveries_unfinished", late.len() as u64);
         }
         late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{request::Assignment, track::Exchange};
+
+    fn over(id: u64, last_byte_out_ns: u64) -> Box<Ended> {
+        let exchange = Exchange {
+            id: Some(ExchangeId(id)),
+            last_byte_out_ns: Some(last_byte_out_ns),
+            awaits_delivery: true,
+            ..Exchange::default()
+        };
+        Box::new(Ended { exchange, assignment: Assignment::default() })
+    }
+
+    fn ids(all: &[Ended]) -> Vec<u64> {
+        all.iter().filter_map(|ended| Some(ended.exchange.id?.0)).collect()
+    }
+
+    #[test]
+    fn a_request_comes_out_once_with_its_delivery_or_without() {
+        let (mut deliveries, mut health) = (Deliveries::default(), Health::default());
+        for id in 1..=3 {
+            assert!(deliveries.over(over(id, id * PATIENCE_NS), &mut health).is_none());
+        }
+        let delivery = Delivery { acked_ns: 9, srtt_us: None, retransmits: None };
+        let ended = deliveries.delivered(ExchangeId(2), Some(delivery)).unwrap();
+        assert_eq!(ended.exchange.delivery, Some(delivery));
+        assert!(deliveries.delivered(ExchangeId(2), None).is_none());
+        let early = deliveries.expired(&Tracked::Tick { time_ns: 2 * PATIENCE_NS - 1 }, &mut health);
+        assert!(early.is_empty());
+        let late = deliveries.expired(&Tracked::Tick { time_ns: 2 * PATIENCE_NS }, &mut health);
+        assert_eq!(ids(&late), [1]);
+        let last = deliveries.expired(&Tracked::End { time_ns: 0 }, &mut health);
+        assert_eq!(ids(&last), [3]);
+        assert_eq!(health.limits["deliveries_unfinished"], 2);
+    }
+
+    #[test]
+    fn what_is_kept_back_is_bounded() {
+        let (mut deliveries, mut health) = (Deliveries::default(), Health::default());
+        let out = (0..=KEPT as u64).filter_map(|id| deliveries.over(over(id, 1), &mut health));
+        assert_eq!(ids(&out.map(|ended| *ended).collect::<Vec<_>>()), [0]);
+        assert_eq!(health.limits["deliveries"], 1);
     }
 }

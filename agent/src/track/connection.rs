@@ -97,15 +97,15 @@ impl Connections {
         }
         match &mut connection.role {
             // It stays one, since its last answer may not be acknowledged yet.
-            Role::Server(server) => match server.closed() {
-                Some(why) => drop_payload(payload, why, cx),
-                None => {
-                    server.data(data, payload, cx);
-                    if let Some(why) = server.closed() {
-                        cx.health.ignore(why);
-                    }
+            Role::Server(server) => {
+                if let Some(why) = server.closed() {
+                    return drop_payload(payload, why, cx);
                 }
-            },
+                server.data(data, payload, cx);
+                if let Some(why) = server.closed() {
+                    cx.health.ignore(why);
+                }
+            }
             Role::Ignored(why) => drop_payload(payload, why, cx),
             Role::Unknown => drop_payload(payload, "role_unknown", cx),
         }

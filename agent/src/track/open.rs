@@ -81,9 +81,12 @@ impl Open {
     pub(super) fn request_read(&mut self, at: Stamp, (arrived_ns, source): (u64, Arrival)) {
         self.request_done = true;
         let exchange = &mut *self.exchange;
-        let source = exchange.arrival.map_or(source, |first| first.max(source));
-        // Half an arrival would be a stage that nobody can read: then both times are the read's.
-        let arrived_ns = if source == Arrival::Read { at.time_ns } else { arrived_ns };
+        let (arrived_ns, source) = match (exchange.arrival, source) {
+            // Without the beginning, the end would make a stage that nobody can read.
+            (None | Some(Arrival::Read), _) => (at.time_ns, Arrival::Read),
+            (Some(_), Arrival::Read) => (at.time_ns, Arrival::Bounded),
+            (Some(first), source) => (arrived_ns, first.max(source)),
+        };
         exchange.last_byte_in_ns = Some(arrived_ns.max(exchange.first_byte_in_ns.unwrap_or_default()));
         exchange.arrival = Some(source);
         exchange.read_done_ns = Some(at.time_ns);

@@ -2,6 +2,7 @@
 
 mod framing;
 mod losses;
+mod network;
 mod rig;
 mod roles;
 mod streams;

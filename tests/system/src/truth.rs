@@ -28,6 +28,7 @@ pub struct Truth {
     pub t_first_read_ns: Option<Stamp>,
     pub t_last_read_ns: Option<Stamp>,
     pub t_first_token_write_ns: Option<Stamp>,
+    pub t_last_result_ns: Option<Stamp>,
     pub t_last_write_ns: Option<Stamp>,
     pub content_write_ns: Vec<Stamp>,
     pub output_tokens: u64,
@@ -36,6 +37,7 @@ pub struct Truth {
     pub prefill_s: Option<f64>,
     pub decode_s: Option<f64>,
     pub postprocess_s: Option<f64>,
+    pub write_blocked_s: Option<f64>,
     pub e2e_s: Option<f64>,
 }
 

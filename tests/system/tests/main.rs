@@ -8,6 +8,7 @@ mod commands;
 mod counts;
 mod discovery;
 mod failures;
+mod network;
 mod prometheus;
 mod secrecy;
 
@@ -40,6 +41,9 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("late_reader", network::late_reader),
+    ("slow_client", network::slow_client),
+    ("network_timing_off", network::off),
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("check_strict", commands::check_strict),
