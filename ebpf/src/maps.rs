@@ -86,6 +86,7 @@ static OFFSETS: Offsets = Offsets {
     netns_inum: 0,
     task_tgid: 0,
     task_pid: 0,
+    protocol: 0,
     rcv_nxt: 0,
     copied_seq: 0,
     snd_una: 0,

@@ -81,6 +81,7 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     if result == 0 && call.had_no_room() {
         return Err(Stop::Quiet);
     }
+    // Or another internet socket, which has no entry and gets none.
     let is_tcp = matches!(family, sock::INET | sock::INET6);
     let socket = identity::find_or_adopt(sock, is_tcp, now)?;
     let bytes = if result > 0 { result as u32 } else { 0 };

@@ -229,6 +229,8 @@ impl Btf {
             netns_inum: self.offset("net.ns.inum")?,
             task_tgid: self.offset("task_struct.tgid")?,
             task_pid: self.offset("task_struct.pid")?,
+            // A bit field on old kernels.
+            protocol: self.offset("sock.sk_protocol").unwrap_or(0),
             ..self.network_offsets().unwrap_or_default()
         })
     }

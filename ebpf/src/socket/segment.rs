@@ -7,7 +7,7 @@ use wire::Kind;
 use wire::counter::Counter;
 use wire::socket::Ack;
 
-use super::identity::{Socket, find};
+use super::identity::{Socket, find_or_backfill};
 use super::network::Segment;
 use super::sock::Sock;
 use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
@@ -45,9 +45,9 @@ pub(crate) fn add_port(port: u16) {
 
 #[inline(always)]
 fn segment(sock: Sock, segment: Segment) -> Outcome {
-    let socket = find(sock).ok_or(Stop::Quiet)?;
     // SAFETY: always valid.
     let now = unsafe { bpf_ktime_get_ns() };
+    let socket = find_or_backfill(sock, now)?;
     socket.times.arrived(sock, segment, now);
     let offset = socket.times.acknowledged(sock, segment.ack, now).ok_or(Stop::Quiet)?;
     emit(socket, sock, offset, now)

@@ -26,6 +26,15 @@ impl Sock {
         self.field(offset!(family))
     }
 
+    /// Whether an internet socket is TCP, as far as that can be told.
+    #[inline(always)]
+    pub(crate) fn is_tcp(self) -> bool {
+        const TCP: u16 = 6;
+        const MPTCP: u16 = 262;
+        // 0 where it is not resolved.
+        matches!(self.field(offset!(protocol)), 0 | TCP | MPTCP)
+    }
+
     /// State of a TCP connection, see [`wire::socket::tcp`].
     #[inline(always)]
     pub(crate) fn state(self) -> u8 {

@@ -35,7 +35,8 @@ pub const ROLE_ACCEPTED: u8 = 1;
 /// This side connected.
 pub const ROLE_CONNECTED: u8 = 2;
 
-/// The socket existed before the agent saw it; offsets count from the first sight.
+/// The socket existed before the agent saw it; offsets count from the first sight. With [`ROLE_ACCEPTED`] if its port
+/// is one that a watched process listens on.
 pub const FLAG_MID_STREAM: u8 = 1;
 /// No payload could be captured; sizes and times are exact.
 pub const FLAG_NO_PAYLOAD: u8 = 2;
@@ -226,6 +227,8 @@ pub struct Offsets {
     pub task_tgid: u32,
     /// `task_struct.pid` (u32).
     pub task_pid: u32,
+    /// `sock.sk_protocol` (u16); 0 where it is not resolved, and then every socket counts as TCP.
+    pub protocol: u32,
     /// `tcp_sock.rcv_nxt` (u32): next byte expected. This and all below are 0 where any of them is not resolved.
     pub rcv_nxt: u32,
     /// `tcp_sock.copied_seq` (u32): next byte to be read.
@@ -253,4 +256,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 88);
+const _: () = assert!(size_of::<Offsets>() == 92);
