@@ -44,6 +44,7 @@ pub struct Record {
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
     pub arrival: Option<String>,
+    pub t_first_byte_in_ns: Option<u64>,
     pub t_last_byte_out_ns: Option<u64>,
     pub t_acked_ns: Option<u64>,
     pub e2e_s: Option<f64>,

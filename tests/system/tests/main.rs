@@ -9,6 +9,7 @@ mod counts;
 mod discovery;
 mod failures;
 mod network;
+mod older;
 mod prometheus;
 mod secrecy;
 
@@ -44,6 +45,7 @@ const TESTS: &[(&str, Test)] = &[
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),
+    ("connection_before_agent", older::connection_before_agent),
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("check_strict", commands::check_strict),
