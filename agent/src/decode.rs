@@ -5,5 +5,5 @@ mod event;
 mod observation;
 
 pub use error::DecodeError;
-pub use event::{Event, Payload, Stamp, decode};
+pub use event::{Event, Payload, Stamp, blank, decode, meaningful};
 pub use observation::{ListenPort, Observation, ProcessSeen};

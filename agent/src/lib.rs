@@ -20,9 +20,9 @@
 //! - [`pipeline::Pipeline`] is the only owner of state; exporters read what it hands out.
 //! - Payload bytes are masked in place as they are parsed (`track::mask`): nothing behind [`track`], and no
 //!   recording, ever holds text of a prompt, an answer or a credential.
-//! - `unsafe` only in [`probe`].
+//! - No `unsafe` anywhere: the kernel side is the only place that has it.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod cli;
 pub mod config;

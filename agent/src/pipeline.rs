@@ -5,7 +5,7 @@ mod delivery;
 use delivery::Deliveries;
 
 use crate::{
-    decode::decode,
+    decode::{blank, decode},
     health::Health,
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
@@ -69,7 +69,10 @@ impl Pipeline {
                 self.health.decoded += 1;
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
-            Err(error) => self.health.fail(error.reason()),
+            Err(error) => {
+                self.health.fail(error.reason());
+                blank(record);
+            }
         }
         for tracked in self.tracked.drain(..) {
             let expired = self.deliveries.expired(&tracked, &mut self.health);

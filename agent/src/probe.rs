@@ -1,4 +1,4 @@
-//! [0] Finding what to watch, and attaching to it. The only module with `unsafe` and the only one that changes
+//! [0] Finding what to watch, and attaching to it. The only module that changes
 //! anything on the host.
 //!
 //! [`Session`] is the whole of it for the rest of the agent: it loads the programs, finds services, attaches to their

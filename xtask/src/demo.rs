@@ -124,7 +124,7 @@ fn live(shape: Shape, concurrency: u32, seconds: f64, keep: bool, save: Option<&
     let limit = SLACK + Duration::try_from_secs_f64(seconds).context("--seconds is not a duration")?;
     let finished = stage.play(name, &load, &dir, limit)?;
     if let Some(folder) = save {
-        recorded::save(&dir, &workspace::root().join(folder), shape)?;
+        recorded::save(&dir, &workspace::root().join(folder), shape, &finished.report)?;
     }
     if keep {
         out::progress("demo", format_args!("files of the run: {}", dir.display()));

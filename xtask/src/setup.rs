@@ -3,6 +3,8 @@
 //! A step that cannot be done says why and what to do by hand, and the others go on: without a BPF toolchain the
 //! workspace still builds, replays and runs its unit and golden tests.
 
+mod stacks;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,6 +39,9 @@ const STEPS: &[Step] = &[
     Step { name: "Prometheus (for tests)", run: prometheus },
     Step { name: "bpftool (for tests)", run: bpftool },
     Step { name: "tracefs (for tests)", run: tracefs },
+    Step { name: "Python servers (for tests)", run: stacks::python },
+    Step { name: "nginx (for tests)", run: nginx },
+    Step { name: "liburing (for tests)", run: stacks::liburing },
 ];
 
 /// `cargo xtask setup`: fails if something is missing afterwards.
@@ -131,6 +136,10 @@ fn prometheus() -> Result<String> {
 
 fn bpftool() -> Result<String> {
     tool("bpftool", &["bpftool"])
+}
+
+fn nginx() -> Result<String> {
+    tool("nginx", &["nginx"])
 }
 
 /// A tool of the tests: from PATH if it is there, else unpacked and linked into `target/tools/bin`.

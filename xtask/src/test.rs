@@ -5,6 +5,7 @@ mod tally;
 
 use anyhow::{Result, bail};
 
+use crate::command::{cargo, run};
 use crate::test::binaries::Selection;
 use crate::test::tally::{Kind, Tally};
 use crate::{build, out, setup};
@@ -48,6 +49,8 @@ pub(crate) fn command(args: &Args) -> Result<()> {
 fn run_rootless(args: &Args, tally: &mut Tally) -> Result<()> {
     if [Kind::Unit, Kind::Integration, Kind::Golden].into_iter().any(|kind| args.wants(kind)) {
         out::progress("test", "tests that need no root");
+        // The model server's own tests load it, and `cargo test` alone leaves no library where they look for it.
+        run(cargo().args(["build", "--locked", "--package", "fakecuda"]))?;
         binaries::run(Selection::Default, args.filter.as_deref(), |kind| args.wants(kind), tally)?;
     }
     if args.wants(Kind::Doc) && args.filter.is_none() {

@@ -66,6 +66,12 @@ fn print(out: &mut Output, status: &Status) -> Result<(), Failure> {
     }
     let attached = status.probes.iter().filter(|probe| probe.state == State::Attached).count();
     out.line(format_args!("{attached} of {} probes attached", status.probes.len()))?;
+    for service in &status.services {
+        out.line(format_args!(
+            "service {}: processes {:?}, ports {:?}",
+            service.name, service.pids, service.ports
+        ))?;
+    }
     for missing in &status.missing {
         out.line(format_args!("not ready: {missing}"))?;
     }

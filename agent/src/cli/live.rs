@@ -18,7 +18,7 @@ use zerocopy::FromBytes as _;
 
 use super::recorder::Recorder;
 use crate::{
-    decode::Observation,
+    decode::{Observation, meaningful},
     export::{Export, process, snapshot::Snapshot},
     pipeline::{Output, Pipeline},
     probe,
@@ -113,12 +113,24 @@ pub(super) struct Live<R, H> {
     pub(super) next_tick_ns: u64,
     /// State of the probes when it was last looked at.
     pub(super) status: probe::Status,
+    /// Records that the kernel side had to drop, as far as it was said.
+    pub(super) lost: u64,
 }
 
 impl<R: Ring, H: Host> Live<R, H> {
     pub(super) fn new(ring: R, host: H, observations: Receiver<Vec<u8>>, core: Core, poll: Duration) -> Self {
         let status = host.status();
-        Self { ring, host, observations, core, poll_interval: poll, ticks: 0, next_tick_ns: 0, status }
+        Self {
+            ring,
+            host,
+            observations,
+            core,
+            poll_interval: poll,
+            ticks: 0,
+            next_tick_ns: 0,
+            status,
+            lost: 0,
+        }
     }
 
     /// Runs until `stop`; what is provisional then becomes final.
@@ -176,8 +188,20 @@ impl<R: Ring, H: Host> Live<R, H> {
         self.core.recorder.flush();
         if self.ticks.is_multiple_of(TICKS_PER_SECOND) || !self.status.ready {
             self.status = self.host.status();
+            self.say_what_was_lost();
         }
         self.publish(now.monotonic_ns);
+    }
+
+    /// Requests are missing then, and whoever looks for them should not have to know which metric to ask.
+    fn say_what_was_lost(&mut self) {
+        let counters = &self.core.pipeline.health().kernel;
+        let lost = counters.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, n)| n).sum();
+        if lost > self.lost {
+            let records = lost - self.lost;
+            tracing::warn!(records, "the ring buffer was full and records were lost: see ring.size_bytes");
+        }
+        self.lost = lost;
     }
 
     fn publish(&mut self, now_ns: u64) {
@@ -220,7 +244,7 @@ impl Core {
         self.buffer.clear();
         self.buffer.extend_from_slice(record);
         self.pipeline.process(&mut self.buffer, &mut self.outputs);
-        self.recorder.write(&self.buffer);
+        self.recorder.write(&self.buffer[..meaningful(&self.buffer)]);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
         }

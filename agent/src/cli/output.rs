@@ -31,13 +31,28 @@ impl Output {
         self.out.write_all(text.as_bytes()).map_err(Failure::stdout)
     }
 
-    /// Writes one line.
+    /// Writes one line. Paths and names in it come from processes that anybody may have started: their control
+    /// characters must not reach a terminal.
     pub(super) fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
-        writeln!(self.out, "{line}").map_err(Failure::stdout)
+        writeln!(self.out, "{}", printable(&line.to_string())).map_err(Failure::stdout)
     }
 
     /// Hands over what is buffered. Every command ends with it: a drop would swallow the error.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(Failure::stdout)
+    }
+}
+
+fn printable(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_without_control_characters() {
+        assert_eq!(printable("/a\nb/\x1b[2Jé\u{9b}"), "/a?b/?[2Jé?");
     }
 }

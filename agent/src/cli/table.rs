@@ -60,7 +60,7 @@ fn line(record: &RequestRecord) -> String {
     let mut text = format!(
         "{:<12} {:<14} {:<14} {:>3} {:<12} {:>8} {:>8} {:>7} {:>5} {:>5} |",
         time(record.ts.as_deref()),
-        short(&record.service, 14),
+        short_service(&record.service, 14),
         short(record.model.as_deref().unwrap_or("-"), 14),
         number(record.status),
         short(&record.outcome.map_or("-".into(), json::name), 12),
@@ -125,6 +125,15 @@ fn short(text: &str, width: usize) -> String {
         return clean;
     }
     clean.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// The same for a service's name, where what tells two of them apart, the port, is at the end.
+fn short_service(name: &str, width: usize) -> String {
+    let port = name.rfind(':').map_or("", |at| &name[at..]);
+    if name.chars().count() <= width || port.is_empty() || port.len() > 6 {
+        return short(name, width);
+    }
+    short(&name[..name.len() - port.len()], width - port.len()) + port
 }
 
 #[cfg(test)]
@@ -198,6 +207,16 @@ mod tests {
         for (text, want) in [("abc", "abc"), ("abcdef", "abc…"), ("äöüß", "äöüß"), ("a\x1b[1", "a?[1")]
         {
             assert_eq!(short(text, 4), want);
+        }
+        let services = [
+            ("vllm:8000", "vllm:8000"),
+            ("modelserver:36803", "modelse…:36803"),
+            ("a-very-long-name", "a-very-long-n…"),
+            ("\x1bmodelserver:36803", "?models…:36803"),
+            ("modelserver:not-a-port", "modelserver:n…"),
+        ];
+        for (name, want) in services {
+            assert_eq!(short_service(name, 14), want);
         }
     }
 }

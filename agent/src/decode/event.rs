@@ -89,6 +89,22 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
     })
 }
 
+/// How many bytes of a record mean something. A record of the ring buffer is longer, and what stands behind its end
+/// is what earlier records left there, payload that nothing has masked among it: it must not be kept.
+pub fn meaningful(record: &[u8]) -> usize {
+    let len = Header::read_from_prefix(record).map_or(record.len(), |(header, _)| header.len as usize);
+    len.clamp(size_of::<Header>().min(record.len()), record.len())
+}
+
+/// Blanks what a record may hold beside its fixed fields, for one that cannot be decoded and so is not masked
+/// either. It fails in the same way afterwards.
+pub fn blank(record: &mut [u8]) {
+    let is_data =
+        Header::read_from_prefix(record).is_ok_and(|(header, _)| header.kind == Kind::SocketData as u16);
+    let keep = if is_data { size_of::<socket::Data>() } else { size_of::<Header>() };
+    record.iter_mut().skip(keep).for_each(|b| *b = 0);
+}
+
 fn fixed<T: FromBytes>(record: &[u8]) -> Result<T, DecodeError> {
     T::read_from_prefix(record)
         .map(|(value, _)| value)

@@ -172,6 +172,27 @@ fn every_record_is_decoded_or_failed() {
     assert_ne!(requests[0].confidence, Some(Confidence::Exact));
 }
 
+/// They go into the recording as well, and nothing has masked their payload.
+#[test]
+fn a_record_that_fails_has_no_text_and_fails_again() {
+    let (abi, kind, head_len, dir) = (0, 2, 56, 62);
+    for (at, reason) in [(abi, "abi"), (kind, "unknown_kind"), (head_len, "short"), (dir, "bad_field")] {
+        let mut record = data(5, socket::DIR_RECV, &mut 0, "a secret");
+        record[at] = 77;
+        record.resize(300, b's');
+        for _live_and_replay in 0..2 {
+            let (_, pipeline) = run(std::slice::from_mut(&mut record));
+            assert_eq!(
+                pipeline.health().failed.get(reason),
+                Some(&1),
+                "{reason}: {:?}",
+                pipeline.health().failed
+            );
+            assert!(!String::from_utf8_lossy(&record).contains('s'), "{reason}");
+        }
+    }
+}
+
 #[test]
 fn in_flight_by_name() {
     let mut all = records();

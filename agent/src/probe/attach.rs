@@ -128,6 +128,11 @@ impl Attacher {
         self.bpf.programs().filter_map(|(name, program)| Some((name.to_owned(), count(program)?))).collect()
     }
 
+    /// Files it is attached to.
+    pub fn libraries(&self) -> usize {
+        self.libraries.len()
+    }
+
     /// It is attached to this file.
     pub fn has(&self, id: FileId) -> bool {
         self.libraries.contains_key(&id)

@@ -129,10 +129,25 @@ impl Discovery {
         let cost = cpu_time().saturating_sub(before);
         self.apply(now);
         self.output.reconcile(&self.scanner);
+        if self.scan.passes == 0 {
+            self.say_what_is_absent();
+        }
         self.scan.passes += 1;
         self.scan.last_pass_cpu_us = u64::try_from(cost.as_micros()).unwrap_or(u64::MAX);
         self.publish();
         now + self.interval.max((cost * MAX_SHARE).min(MAX_INTERVAL))
+    }
+
+    /// Someone who asked for a process or port by a wrong number would wait for ever.
+    fn say_what_is_absent(&self) {
+        for pid in self.wanted.pids.iter().filter(|pid| !self.scanner.is_alive(**pid)) {
+            tracing::warn!("there is no process {pid}: nothing is watched for --pid {pid}");
+        }
+        let services = self.output.services();
+        let open = |port: &u16| services.iter().any(|service| service.ports.contains(port));
+        for port in self.wanted.ports.iter().filter(|port| !open(port)) {
+            tracing::warn!("no process listens on port {port} now: it is watched as soon as one does");
+        }
     }
 
     /// Brings everything in line with what is known now.

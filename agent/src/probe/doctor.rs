@@ -97,7 +97,7 @@ pub fn doctor(settings: &Settings) -> Vec<Check> {
         ),
     });
     checks.extend(btf.as_ref().ok().map(tracepoints));
-    checks.push(uprobes());
+    checks.push(uprobes(capabilities));
     checks.extend(kernel.ok().map(return_probes));
     checks.push(lockdown());
     checks.push(mounts());
@@ -210,10 +210,19 @@ fn tracepoints(btf: &Btf) -> Check {
     )
 }
 
-fn uprobes() -> Check {
+/// Whether this kernel is one of those that ask for `CAP_SYS_ADMIN` cannot be told: the fix of CVE-2025-38466 went
+/// into 6.16 and, in July 2025, into all stable series from 5.10 on.
+fn uprobes(capabilities: u64) -> Check {
     let path = "/sys/bus/event_source/devices/uprobe/type";
     match fs::read_to_string(path) {
-        Ok(_) => Check::ok("uprobes", "available"),
+        Ok(_) if holds(capabilities, CAP_SYS_ADMIN) => Check::ok("uprobes", "available"),
+        Ok(_) => Check::bad(
+            "uprobes",
+            Grade::Fail,
+            "CAP_SYS_ADMIN is missing, which kernels since July 2025 ask for",
+            "CUDA calls are not seen",
+            "run as root, or add CAP_SYS_ADMIN",
+        ),
         Err(error) => Check::bad(
             "uprobes",
             Grade::Fail,
@@ -326,5 +335,6 @@ mod tests {
         assert_eq!(map_files(capabilities).grade, Grade::Ok);
         assert!(capability_checks(0).take(2).all(|check| check.grade == Grade::Fail));
         assert_eq!(map_files(1 << CAP_CHECKPOINT_RESTORE).grade, Grade::Ok);
+        assert_eq!(uprobes(!(1 << CAP_SYS_ADMIN)).grade, Grade::Fail);
     }
 }

@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
+    ops::Range,
 };
 
 use object::{
     Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind,
     elf::{FileHeader64, PF_X},
     read::{
-        ReadCache,
+        ReadCache, ReadRef,
         elf::{ElfFile, FileHeader},
     },
 };
@@ -18,6 +19,8 @@ use thiserror::Error;
 
 /// No driver is near this; a larger file is not read.
 const MAX_FILE: u64 = 4 << 30;
+/// Bytes that are read of a file, symbol tables and names together; a real driver needs a fiftieth of it.
+const MAX_READ: u64 = 32 << 20;
 /// No driver is near this number of dynamic symbols.
 const MAX_SYMBOLS: usize = 1 << 20;
 /// First bytes of a function, enough for its first two instructions.
@@ -64,8 +67,8 @@ pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str
     if bytes > MAX_FILE {
         return Err(ElfError::TooLarge { bytes });
     }
-    let cache = ReadCache::new(file);
-    let elf = ElfFile::<FileHeader64<object::Endianness>, _>::parse(&cache)?;
+    let bounded = Bounded(ReadCache::new(Budgeted { file, left: MAX_READ }));
+    let elf = ElfFile::<FileHeader64<object::Endianness>, _>::parse(&bounded)?;
     let machine = elf.elf_header().e_machine(elf.endian());
     if machine != NATIVE_MACHINE {
         return Err(ElfError::Machine { machine });
@@ -86,11 +89,50 @@ pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str
         }
     }
     drop(elf);
-    drop(cache);
+    drop(bounded);
     for function in found.values_mut() {
         read_prologue(file, function)?;
     }
     Ok(found)
+}
+
+/// A file of which only so much is read: the sizes of tables in it are whatever its author wrote there, and a table
+/// is read whole.
+#[derive(Debug)]
+struct Budgeted<'f> {
+    file: &'f File,
+    left: u64,
+}
+
+impl Read for Budgeted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.left = self.left.checked_sub(buffer.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        self.file.read(buffer)
+    }
+}
+
+impl Seek for Budgeted<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+/// The same, where memory is taken before it is read.
+#[derive(Debug)]
+struct Bounded<'f>(ReadCache<Budgeted<'f>>);
+
+impl<'a> ReadRef<'a> for &'a Bounded<'_> {
+    fn len(self) -> Result<u64, ()> {
+        (&self.0).len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > MAX_READ { Err(()) } else { (&self.0).read_bytes_at(offset, size) }
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        (&self.0).read_bytes_at_until(range, delimiter)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -100,7 +142,7 @@ const NATIVE_MACHINE: u16 = object::elf::EM_AARCH64;
 
 /// Offset of an address in the file, if it lies in executable bytes of it.
 fn code_offset<'d>(
-    elf: &ElfFile<'d, FileHeader64<object::Endianness>, &'d ReadCache<&File>>,
+    elf: &ElfFile<'d, FileHeader64<object::Endianness>, &'d Bounded<'_>>,
     address: u64,
     file_len: u64,
 ) -> Option<u64> {
@@ -158,7 +200,7 @@ mod tests {
     fn hostile_files_are_errors() {
         let mut libc_bytes = Vec::new();
         libc().read_to_end(&mut libc_bytes).unwrap();
-        let damage = |at: std::ops::Range<usize>| {
+        let damage = |at: Range<usize>| {
             let mut bytes = libc_bytes.clone();
             bytes[at].fill(0xff);
             bytes
@@ -178,6 +220,35 @@ mod tests {
         }
         let program_headers = functions(&temporary(&damage(32..40)), &["getppid"]);
         assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.is_empty()));
+    }
+
+    /// Any user of the node can make the agent look at a file.
+    #[test]
+    fn a_table_of_absurd_size_is_not_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut bytes = Vec::new();
+        libc().read_to_end(&mut bytes).unwrap();
+        let number = |bytes: &[u8], at: usize, len: usize| {
+            bytes[at..at + len].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b))
+        };
+        let (headers, count) = (number(&bytes, 40, 8), number(&bytes, 60, 2));
+        for header in (0..count).map(|i| headers + 64 * i) {
+            let is_symbol_table = matches!(number(&bytes, header + 4, 4), 2 | 11);
+            if is_symbol_table {
+                bytes[header + 32..header + 40].copy_from_slice(&(24_u64 * 40_000_000).to_le_bytes());
+            }
+        }
+        file.write_all(&bytes).unwrap();
+        file.set_len(2 << 30).unwrap();
+        let peak_kib = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+            line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+        };
+        let before = peak_kib();
+        let found = functions(&file, &["getppid"]);
+        assert!(matches!(found, Err(ElfError::Invalid(_))), "{found:?}");
+        assert!(peak_kib() < before + 300_000, "the table has 937,500 KiB");
     }
 
     #[test]

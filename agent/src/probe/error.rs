@@ -26,7 +26,7 @@ pub enum ProbeError {
     KernelUnknown(String),
     /// Missing capabilities.
     #[error(
-        "not permitted to load BPF programs: run as root, or give CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+        "not permitted to load BPF programs: run as root, or give CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
     )]
     NotPermitted(#[source] EbpfError),
     /// The object as a whole could not be loaded.

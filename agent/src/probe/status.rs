@@ -66,10 +66,13 @@ pub struct ScanStatus {
 impl Status {
     /// Sets `ready` and `missing` from the rest.
     pub fn judge_readiness(&mut self) {
+        // One library that cannot be probed, whoever brought it, does not make the agent useless for the others.
+        let works =
+            |program: &str| self.probes.iter().any(|probe| probe.program == program && probe.attached > 0);
         let broken = self.probes.iter().filter(|probe| {
             ESSENTIAL.contains(&probe.program.as_str())
-                && probe.attached == 0
                 && probe.state != State::Attached
+                && !works(&probe.program)
         });
         self.missing = broken
             .map(|probe| {
@@ -108,6 +111,14 @@ mod tests {
             (vec![probe("sock_recv", State::Attached), probe("cuda_copy", State::Broken)], 1, vec![]),
             (vec![probe("sock_recv", State::Unsupported)], 1, vec!["sock_recv on t: why"]),
             (vec![probe("cuda_sync_return", State::Skipped)], 1, vec!["cuda_sync_return on t: why"]),
+            (
+                vec![
+                    probe("cuda_sync_return", State::Unsupported),
+                    probe("cuda_sync_return", State::Attached),
+                ],
+                1,
+                vec![],
+            ),
         ];
         for (probes, passes, missing) in cases {
             let mut status =

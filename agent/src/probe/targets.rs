@@ -9,13 +9,17 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, BufRead},
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        fs::MetadataExt,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::MetadataExt,
+        },
     },
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use super::{
@@ -185,12 +189,16 @@ fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, Tar
     let within = mapping.path.strip_prefix("/").unwrap_or(&mapping.path);
     let path = procfs.path(pid, "root").join(within);
     let open = |source| TargetError::Open { pid, path: mapping.path.clone(), source };
-    let file = File::open(path).map_err(open)?;
+    // Its owner may have put anything there since, a FIFO that nobody writes to or a device among it: what it is must
+    // be known before it is opened for more than a look.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let seen = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(|error| open(error.into()))?);
+    let metadata = seen.metadata().map_err(open)?;
     // Only the inode: on overlay and btrfs the device of the map and of the file differ.
-    if file.metadata().map_err(open)?.ino() != mapping.file.inode {
+    if !metadata.is_file() || metadata.ino() != mapping.file.inode {
         return Err(TargetError::Replaced { pid, path: mapping.path.clone() });
     }
-    Ok(file)
+    File::open(format!("/proc/self/fd/{}", seen.as_raw_fd())).map_err(open)
 }
 
 #[cfg(test)]
@@ -258,5 +266,13 @@ mod tests {
         fs::write(folder.path().join("7/maps"), line(inode + 1)).unwrap();
         let replaced = driver_mappings(&procfs, 7).unwrap();
         assert!(matches!(open_driver(&procfs, 7, &replaced[0]), Err(TargetError::Replaced { .. })));
+
+        // Opening a FIFO would wait for a writer for ever.
+        fs::remove_file(&library).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &library, Mode::RUSR).unwrap();
+        let inode = fs::metadata(&library).unwrap().ino();
+        fs::write(folder.path().join("7/maps"), line(inode)).unwrap();
+        let fifo = driver_mappings(&procfs, 7).unwrap();
+        assert!(matches!(open_driver(&procfs, 7, &fifo[0]), Err(TargetError::Replaced { .. })));
     }
 }

@@ -76,9 +76,14 @@ impl Body {
     pub(super) fn readable(&self) -> bool {
         match self {
             Self::Opaque => false,
-            Self::Json(lexer) => !lexer.failed(),
+            Self::Json(lexer) => !lexer.failed() && !lexer.is_lost(),
             Self::Events(_) => true,
         }
+    }
+
+    /// It ends in a gap: what its facts do not tell may have been there.
+    pub(super) fn ends_lost(&self) -> bool {
+        matches!(self, Self::Json(lexer) if lexer.is_lost())
     }
 
     /// The end marker of a stream of events was seen.

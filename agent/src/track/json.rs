@@ -94,6 +94,11 @@ impl Lexer {
         matches!(self.state, State::Failed)
     }
 
+    /// Nothing was understood since the last gap, so that what is absent from the facts may have been in it.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.state, State::Lost(_))
+    }
+
     /// A document is complete, and no other has begun.
     pub(super) fn complete(&self) -> bool {
         matches!(self.state, State::Done | State::Failed)

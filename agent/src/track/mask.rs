@@ -103,8 +103,12 @@ impl Narrow {
 enum Place {
     /// In the method.
     Method(Narrow),
+    /// At the beginning of the request target.
+    TargetStart,
     /// In the request target, before a `?`.
     Target,
+    /// In scheme, credentials and host of a target in absolute form: so many `/` to come.
+    Authority(u8),
     /// Behind the `?`.
     Query,
     /// In the fixed text `HTTP/1.` at this byte, of a request line (true) or a status line.
@@ -173,14 +177,14 @@ impl HeadMask {
             Place::Method(mut narrow) => {
                 if *b == b' ' {
                     narrow.exact(METHODS)?;
-                    return Some(Place::Target);
+                    return Some(Place::TargetStart);
                 }
                 narrow.push(METHODS, *b).then_some(Place::Method(narrow))?
             }
-            Place::Target | Place::Query => self.target(b)?,
+            Place::TargetStart | Place::Target | Place::Authority(_) | Place::Query => self.target(b)?,
             Place::Version(request, at) => version(request, at, *b)?,
-            Place::FirstLine => match b {
-                b'\n' => Place::LineStart,
+            Place::FirstLine => match value(false, b) {
+                Place::LineStart => Place::LineStart,
                 _ => Place::FirstLine,
             },
             Place::LineStart => line_start(b)?,
@@ -191,16 +195,24 @@ impl HeadMask {
     }
 
     fn target(self, b: &mut u8) -> Option<Place> {
-        match *b {
-            b' ' => Some(Place::Version(true, 0)),
-            0..b' ' | 0x7f => None,
-            b'?' => Some(Place::Query),
-            _ if matches!(self.place, Place::Query) => {
+        Some(match (self.place, *b) {
+            (_, b' ') => Place::Version(true, 0),
+            (_, 0..b' ' | 0x7f) => return None,
+            (_, b'?') => Place::Query,
+            (Place::Query, _) => {
                 *b = b'x';
-                Some(Place::Query)
+                Place::Query
             }
-            _ => Some(Place::Target),
-        }
+            // Of `http://user:password@host/path` only the path is of use.
+            (Place::TargetStart, b) if b.is_ascii_alphanumeric() => Place::Authority(3),
+            (Place::Authority(1), b'/') => Place::Target,
+            (Place::Authority(slashes), b'/') => Place::Authority(slashes - 1),
+            (Place::Authority(slashes), _) => {
+                *b = masked(*b);
+                Place::Authority(slashes)
+            }
+            _ => Place::Target,
+        })
     }
 }
 
@@ -295,8 +307,13 @@ mod tests {
         assert_eq!(mask_head(HeadMask::request(), request), (masked.into(), HeadStep::End));
         assert_eq!(mask_head(HeadMask::request(), masked), (masked.into(), HeadStep::End));
 
-        let response = "HTTP/1.1 200 OK\nSet-Cookie: id=\u{e9}\nContent-Type: text/plain\n\n";
-        let masked = "HTTP/1.1 200 OK\nSet-Cookie: xxxxx\nContent-Type: text/plain\n\n";
+        let absolute = "GET http://me:s3cret@host:80/v1/a?b HTTP/1.1\r\n\r\n";
+        let masked = "GET hxxx://xx:xxxxxx@xxxx:xx/v1/a?x HTTP/1.1\r\n\r\n";
+        assert_eq!(mask_head(HeadMask::request(), absolute), (masked.into(), HeadStep::End));
+        assert_eq!(mask_head(HeadMask::request(), masked), (masked.into(), HeadStep::End));
+
+        let response = "HTTP/1.1 200 No s3cret\nSet-Cookie: id=\u{e9}\nContent-Type: text/plain\n\n";
+        let masked = "HTTP/1.1 200 xx xxxxxx\nSet-Cookie: xxxxx\nContent-Type: text/plain\n\n";
         assert_eq!(mask_head(HeadMask::response(), response), (masked.into(), HeadStep::End));
     }
 

@@ -31,13 +31,27 @@ pub(super) struct Open {
     pub request_done: bool,
     /// Later stages know of it.
     pub announced: bool,
+    /// Bytes of calls whose records were lost: in these the answer may have ended, and another one to a request that
+    /// was lost as well may have begun.
+    lost_bytes: u64,
+    /// Content events before the first of them.
+    sure_content: usize,
 }
 
 impl Open {
     /// An exchange of which nothing is known yet.
     pub(super) fn new(exchange: Exchange, id: ExchangeId) -> Self {
         let exchange = Box::new(exchange);
-        Self { exchange, id, api: Api::Http, has_head: false, request_done: false, announced: false }
+        Self {
+            exchange,
+            id,
+            api: Api::Http,
+            has_head: false,
+            request_done: false,
+            announced: false,
+            lost_bytes: 0,
+            sure_content: 0,
+        }
     }
 
     /// Adds a warning.
@@ -124,8 +138,40 @@ impl Open {
         }
     }
 
+    /// Records of calls that wrote so many bytes of the answer, or of what came after it, were lost.
+    pub(super) fn lost_calls(&mut self, len: u64) {
+        if self.lost_bytes == 0 {
+            self.sure_content = self.exchange.content.len();
+        }
+        self.lost_bytes += len;
+    }
+
+    /// One of them was not lost but late: two threads wrote, and their records came in the other order.
+    pub(super) fn late_call(&mut self, len: u64) {
+        self.lost_bytes = self.lost_bytes.saturating_sub(len);
+    }
+
+    /// What was seen behind lost calls is somebody's, but not surely this one's: times and counts would be invented.
+    fn forget_unsure(&mut self) {
+        if self.lost_bytes == 0 {
+            return;
+        }
+        let exchange = &mut *self.exchange;
+        exchange.content.truncate(self.sure_content);
+        exchange.last_byte_out_ns = None;
+        exchange.finish_reason = None;
+        exchange.input_tokens = None;
+        exchange.output_tokens = None;
+        if exchange.status.is_none_or(|status| status < 400) {
+            exchange.outcome = Some(Outcome::Unknown);
+        }
+    }
+
     /// Closes the books. `body` is the response's, as far as it came.
     pub(super) fn finish(mut self, ending: Ending, body: &Body) -> Box<Exchange> {
+        if self.api.is_openai() && body.ends_lost() {
+            self.flag(Flag::Gap);
+        }
         let outcome = self.outcome(ending, body);
         let exchange = &mut *self.exchange;
         exchange.id = Some(self.id);
@@ -140,6 +186,7 @@ impl Open {
             exchange.interleaved = facts.interleaved;
         }
         exchange.flags.sort_unstable();
+        self.forget_unsure();
         self.exchange
     }
 

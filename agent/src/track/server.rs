@@ -102,6 +102,9 @@ impl Server {
             mask_all(head);
             mask_all(tail);
             cx.health.ignore("socket_data_late");
+            if side == Side::Response {
+                self.exchanges.late_call(len);
+            }
             return;
         };
         *expected = Some(data.offset.saturating_add(len));
@@ -328,6 +331,7 @@ impl Server {
         }
         self.exchanges.responses_lost();
         if unseen {
+            self.exchanges.lost_calls(len);
             self.exchanges.response_gap(len, None);
         } else {
             self.unknown(Side::Response, len, at, cx);
@@ -372,6 +376,12 @@ impl Server {
         let at = Stamp::from(&state.header);
         match (state.old, state.new) {
             (_, socket::tcp::CLOSE_WAIT) => self.exchanges.client_closed(at.time_ns),
+            // From there to the end means that the client had closed, though it may not have been said: it is only
+            // said of connections from which something was read.
+            (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
+                self.exchanges.client_closed(at.time_ns);
+                self.server_closed(at, cx);
+            }
             (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
                 self.finish(Ending::ClientGone, "after_close", at, cx);
             }

@@ -122,6 +122,10 @@ pub struct Report {
     pub stage_err_ms_p50: BTreeMap<&'static str, f64>,
     /// 99th percentile of that.
     pub stage_err_ms_p99: BTreeMap<&'static str, f64>,
+    /// Median length of a stage, milliseconds: what the agent says.
+    pub stage_ms_p50: BTreeMap<&'static str, f64>,
+    /// What is true.
+    pub stage_ms_p50_true: BTreeMap<&'static str, f64>,
     /// Requests for which the agent gave no value for the stage.
     pub stage_absent: BTreeMap<&'static str, usize>,
     /// Requests by how their arrival is known.
@@ -225,6 +229,10 @@ fn compare_stages(pairs: &[Pair], report: &mut Report) {
         report.stage_err_ms_p99.insert(stage, p99);
         report.stage_err_rel_p50.insert(stage, spread(&relative, 1.0)[0]);
         report.stage_absent.insert(stage, absent);
+        let seen = collect(pairs, |pair| pair.record.stage(stage));
+        let truth = collect(pairs, |pair| pair.truth.stage(stage));
+        report.stage_ms_p50.insert(stage, spread(&seen, 1e3)[0]);
+        report.stage_ms_p50_true.insert(stage, spread(&truth, 1e3)[0]);
     }
 }
 

@@ -38,14 +38,23 @@ pub struct Record {
     pub pid: u32,
     pub service: String,
     pub local_port: Option<u16>,
+    pub protocol: String,
+    pub method: Option<String>,
     pub path: Option<String>,
+    pub model: Option<String>,
+    pub streaming: Option<bool>,
     pub status: Option<u16>,
     pub outcome: Option<String>,
+    pub finish_reason: Option<String>,
+    pub t_first_byte_in_ns: Option<u64>,
+    pub t_first_token_ns: Option<u64>,
+    pub t_last_byte_out_ns: Option<u64>,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub chunks: Option<u64>,
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
     pub arrival: Option<String>,
-    pub t_first_byte_in_ns: Option<u64>,
-    pub t_last_byte_out_ns: Option<u64>,
     pub t_acked_ns: Option<u64>,
     pub e2e_s: Option<f64>,
     pub delivery_s: Option<f64>,
@@ -140,9 +149,22 @@ impl Agent {
 
     /// The same without waiting.
     pub fn launch(dir: &Path, extra: &[&str]) -> Result<Self> {
+        Self::launch_under(&[], dir, extra)
+    }
+
+    /// The same, started by another program (one that takes rights away) that takes its command line.
+    pub fn launch_under(wrapper: &[&str], dir: &Path, extra: &[&str]) -> Result<Self> {
         let address = free_address()?;
         let recording = dir.join("run.slrec");
-        let mut command = Command::new(host::binary("stagelens")?);
+        let stagelens = host::binary("stagelens")?;
+        let mut command = match wrapper {
+            [] => Command::new(stagelens),
+            [program, words @ ..] => {
+                let mut command = Command::new(program);
+                command.args(words).arg(stagelens);
+                command
+            }
+        };
         command
             .args(["run", "--listen", &address.to_string(), "--record"])
             .arg(&recording)

@@ -40,8 +40,34 @@ pub fn obstacle() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("loading BPF programs needs root".into());
     }
+    if !is_admin(&std::fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+        return Some("this root has no CAP_SYS_ADMIN, as in a container without --privileged".into());
+    }
     ["/sys/kernel/btf/vmlinux", "/sys/bus/event_source/devices/uprobe/type"]
         .iter()
         .find(|path| !Path::new(path).exists())
         .map(|path| format!("the kernel does not offer what BPF needs: there is no {path}"))
+}
+
+/// The capability that loading and attaching take is in the effective set of a `/proc/PID/status`.
+fn is_admin(status: &str) -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    set.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|set| set >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_in_a_container_is_no_admin() {
+        for (set, admin) in
+            [("000001ffffffffff", true), ("00000000a80425fb", false), ("", false), ("?", false)]
+        {
+            assert_eq!(is_admin(&format!("Name:\tx\nCapEff:\t{set}\n")), admin, "{set}");
+        }
+        assert!(!is_admin(""));
+    }
 }

@@ -11,6 +11,9 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 use crate::wait;
 
+/// How long a dropped child is waited for. One that needs longer ends without us.
+const DROP_LIMIT: Duration = Duration::from_secs(20);
+
 /// A running child. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
@@ -80,11 +83,10 @@ impl Process {
         Ok(())
     }
 
-    /// Kills it at once.
-    pub fn kill(&mut self) -> Result<()> {
+    /// Kills it, and waits until it is gone: the kernel may have much to clean up behind it.
+    pub fn kill(&mut self, limit: Duration) -> Result<()> {
         self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
+        self.wait(limit).map(drop)
     }
 
     /// CPU time it has used, in seconds.
@@ -105,7 +107,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         // Already ended is as good.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.wait(DROP_LIMIT);
     }
 }
 
@@ -115,7 +117,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-fn die_with_parent(command: &mut Command) {
+/// Lets the kernel kill the child of `command` when the thread that starts it ends.
+pub fn die_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec only async-signal-safe work is allowed, and this is one system call.
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));

@@ -43,12 +43,14 @@ pub struct ServerOptions {
     pub shape: Shape,
     /// More arguments.
     pub extra: Vec<String>,
+    /// The driver to load; `None` is the one that was built.
+    pub libcuda: Option<PathBuf>,
 }
 
 impl ServerOptions {
     /// A server with default speed.
     pub fn new(shape: Shape) -> Self {
-        Self { shape, extra: Vec::new() }
+        Self { shape, extra: Vec::new(), libcuda: None }
     }
 
     /// With one more option, `--name value`.
@@ -89,7 +91,7 @@ impl Server {
             .arg("--truth")
             .arg(&truth)
             .arg("--libcuda")
-            .arg(host::libcuda()?)
+            .arg(options.libcuda.clone().map_or_else(host::libcuda, Ok)?)
             .args(&options.extra)
             .env("FAKECUDA_SHM", &shared_memory.path)
             .env("FAKECUDA_TRUTH", &cuda_truth);
@@ -239,6 +241,7 @@ pub struct ClientView {
     pub request_id: String,
     pub t_send: Option<u64>,
     pub t_sent: Option<u64>,
+    pub t_first_token: Option<u64>,
     pub t_last_byte: Option<u64>,
     pub slow: bool,
     pub status: Option<u16>,

@@ -29,7 +29,7 @@ pub(crate) fn agent_killed(dir: &Path) -> Result<()> {
         "the agent holds no BPF program while it runs: the check below would be empty"
     );
     let before_kill = load.seen()?.len();
-    stage.agent.process.kill()?;
+    stage.agent.process.kill(LIMIT)?;
     let clients = load.finish(LIMIT)?;
     ensure!(
         clients.len() == 40 && before_kill < 40,
@@ -115,7 +115,7 @@ fn server_killed(shape: Shape, dir: &Path) -> Result<()> {
     let mut stage = Stage::set(&slow, dir, &[])?;
     let load = Load::requests(1, 1).with("output-tokens", 10_000).start(stage.server.port, dir)?;
     wait_in_flight(&mut stage, &load)?;
-    stage.server.process.kill()?;
+    stage.server.process.kill(LIMIT)?;
     let records =
         stage.follower.wait("an outcome", stage.server.port, SETTLE_LIMIT, |records| !records.is_empty())?;
     let outcome = records[0].outcome.as_deref();

@@ -16,7 +16,8 @@ const SECRET: &str = "xyzzy-7f3a-plugh";
 /// A secret in prompts, headers and a query string is in no recording, log, answer of the API, or metric.
 pub(crate) fn secret_stays(dir: &Path) -> Result<()> {
     let config = dir.join("stagelens.toml");
-    fs::write(&config, "[log]\nlevel = \"trace\"\n")?;
+    // A ring buffer so small that records come to lie where others were.
+    fs::write(&config, "[log]\nlevel = \"trace\"\n[ring]\nsize_bytes = 131072\n")?;
     let config = config.to_str().context("the path is UTF-8")?;
     let stage = Stage::set(&ServerOptions::new(Shape::Split), dir, &["--config", config])?;
     let answer = send_by_hand(stage.server.port)?;
@@ -26,7 +27,7 @@ pub(crate) fn secret_stays(dir: &Path) -> Result<()> {
     };
     let early = api(&stage)?;
     let log = dir.join("stagelens.log");
-    let load = Load::requests(2, 10).with("secret", SECRET);
+    let load = Load::requests(2, 20).with("secret", SECRET);
     let finished = stage.play("split", &load, dir, LIMIT)?;
     ensure!(finished.report.missed == 0 && finished.report.requests_true > 10, "{:#?}", finished.report);
     let places = [

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use system::process::die_with_parent;
+
 use crate::command::{cargo, show};
 use crate::test::tally::{Kind, Tally};
 use crate::{out, workspace};
@@ -16,7 +18,7 @@ use crate::{out, workspace};
 pub(crate) enum Selection {
     /// What plain `cargo test` runs.
     Default,
-    /// `tests/system`.
+    /// `tests/system` and `tests/stacks`.
     System,
 }
 
@@ -63,6 +65,7 @@ fn with_tools(command: &mut Command) -> &mut Command {
 
 fn run_one(command: &mut Command, kind: Kind, tally: &mut Tally) -> Result<()> {
     let failed_before = tally.failed_of(kind);
+    die_with_parent(command);
     let mut child = with_tools(command)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -107,7 +110,7 @@ fn build(selection: Selection) -> Result<Vec<Binary>> {
     let mut command = cargo();
     command.args(["test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
     if selection == Selection::System {
-        command.args(["--package", "system", "--tests"]);
+        command.args(["--package", "system", "--package", "stacks", "--tests"]);
     }
     let output = command
         .stderr(Stdio::inherit())
@@ -152,6 +155,7 @@ mod tests {
             ("cli_usage", "test", Selection::Default, Kind::Integration),
             ("system", "test", Selection::System, Kind::System),
             ("system", "lib", Selection::System, Kind::Unit),
+            ("stacks", "test", Selection::System, Kind::System),
         ];
         for (name, kind, selection, expected) in cases {
             let found = binary(&message(name, kind, true), selection).map(|binary| binary.kind);

@@ -7,7 +7,7 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{Program as AyaProgram, ProgramError},
 };
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wire::{names, socket::Offsets};
 use zerocopy::IntoBytes;
 
@@ -52,6 +52,7 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
         return Err(ProbeError::NoObject);
     }
     raise_memory_limit();
+    raise_file_limit();
     let own = std::process::id();
     let mut bpf = EbpfLoader::new()
         .override_global(names::OWN_TGID, &own, true)
@@ -73,6 +74,14 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
     };
     attacher.attach_tracepoints(options);
     Ok((attacher, maps))
+}
+
+/// Each place that is attached to is a file descriptor; a service manager's usual limit of 1024 is some twenty drivers.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "limit of open files not raised; some probes may fail");
+    }
 }
 
 /// Kernels before 5.11 count maps against the locked-memory limit. Newer ones do not, so failing here is no news.

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,10 @@ use crate::source::procfs::ProcFs;
 const KEEP_UNUSED: Duration = Duration::from_secs(30);
 /// A file that could not be opened is tried again after this time.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Most files that are attached to. Each takes some fifty probes, each probe a file descriptor and a while to remove,
+/// and a process can map as many copies as it likes.
+const MAX_ATTACHED: usize = 16;
 
 #[derive(Debug)]
 enum Found {
@@ -48,6 +52,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     files: BTreeMap<FileId, Entry>,
+    /// Drivers that are one too many.
+    left_out: BTreeSet<FileId>,
 }
 
 impl Drivers {
@@ -78,13 +84,17 @@ impl Drivers {
         attacher: &mut Attacher,
         now: Instant,
     ) {
-        for (id, users) in scanner.driver_files() {
-            if !users.iter().any(|(pid, _)| watched.contains(pid)) {
-                continue;
-            }
+        let mapped = scanner.driver_files();
+        let used = |id: &FileId| mapped[id].iter().any(|(pid, _)| watched.contains(pid));
+        let mut wanted: Vec<FileId> = mapped.keys().copied().filter(used).collect();
+        wanted.retain(|id| self.is_driver(*id));
+        self.left_out = too_many(&wanted, |id| attacher.has(id), attacher.libraries());
+        for id in wanted {
             if let Some(Entry { found: Found::Driver(driver), watched, .. }) = self.files.get_mut(&id) {
                 *watched = now;
-                attacher.attach(driver);
+                if !self.left_out.contains(&id) {
+                    attacher.attach(driver);
+                }
             }
         }
         self.files.retain(|id, entry| {
@@ -97,17 +107,36 @@ impl Drivers {
 
     /// Verdicts on files that could not be used.
     pub(super) fn failures(&self) -> impl Iterator<Item = ProbeVerdict> + '_ {
-        self.files.values().filter_map(|entry| {
-            let Found::Failed { path, reason } = &entry.found else { return None };
-            Some(ProbeVerdict {
-                program: "cuda".to_owned(),
-                target: path.to_string_lossy().into_owned(),
-                state: State::Broken,
-                reason: Some(format!("{reason}; without it this process's GPU work is not seen")),
-                cost_class: None,
-                attached: 0,
-            })
+        self.files.iter().filter_map(|(id, entry)| match &entry.found {
+            Found::Failed { path, reason } => Some(unused(path, State::Broken, reason)),
+            Found::Driver(driver) if self.left_out.contains(id) => {
+                let reason =
+                    format!("{MAX_ATTACHED} other driver files are attached to, and that is the limit");
+                Some(unused(&driver.path, State::Skipped, &reason))
+            }
+            _ => None,
         })
+    }
+}
+
+/// Which of these would be more than can be attached to, where some are attached to already.
+fn too_many(wanted: &[FileId], attached: impl Fn(FileId) -> bool, mut count: usize) -> BTreeSet<FileId> {
+    let mut is_one_too_many = |id: &FileId| {
+        let is_new = !attached(*id);
+        count += usize::from(is_new);
+        is_new && count > MAX_ATTACHED
+    };
+    wanted.iter().copied().filter(|id| is_one_too_many(id)).collect()
+}
+
+fn unused(path: &Path, state: State, reason: &str) -> ProbeVerdict {
+    ProbeVerdict {
+        program: "cuda".to_owned(),
+        target: path.to_string_lossy().into_owned(),
+        state,
+        reason: Some(format!("{reason}; without it this process's GPU work is not seen")),
+        cost_class: None,
+        attached: 0,
     }
 }
 
@@ -122,4 +151,22 @@ fn open(procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
         }
     }
     failure.unwrap_or(Found::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_attached_to_stays_and_new_files_have_what_room_is_left() {
+        let id = |inode| FileId { device: 1, inode };
+        let all: Vec<FileId> = (0..20).map(id).collect();
+        let last_two = |id: FileId| id.inode >= 18;
+        assert_eq!(too_many(&all, |_| false, 0), all[MAX_ATTACHED..].iter().copied().collect());
+        // Room for as many as there is with the two, however they are ordered.
+        assert_eq!(too_many(&all, last_two, 2), all[MAX_ATTACHED - 2..18].iter().copied().collect());
+        // Others, which nobody maps just now, count until they are let go.
+        assert_eq!(too_many(&all[..1], |_| false, MAX_ATTACHED), [id(0)].into());
+        assert!(too_many(&all[..MAX_ATTACHED], |_| false, 0).is_empty());
+    }
 }

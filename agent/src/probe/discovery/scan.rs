@@ -2,7 +2,7 @@
 //! its address space or its name has changed, or when someone points at it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
 };
 
@@ -131,15 +131,25 @@ impl Scanner {
         let mut namespaces: BTreeMap<u32, (Vec<Listener>, u64)> = BTreeMap::new();
         for pid in candidates {
             let Some(known) = self.known.get_mut(&pid) else { continue };
-            let (listeners, hash) =
-                namespaces.entry(known.netns).or_insert_with(|| namespace(&self.procfs, pid));
+            let found = match namespaces.entry(known.netns) {
+                Entry::Occupied(found) => found.into_mut(),
+                Entry::Vacant(vacant) => match namespace(&self.procfs, pid) {
+                    Ok(found) => vacant.insert(found),
+                    // It has ended since; the next one of the namespace tells as well.
+                    Err(_) => continue,
+                },
+            };
+            let (listeners, hash) = &*found;
             let looked_at = closely.is_some_and(|pids| pids.contains(&pid));
             if !looked_at && known.listeners == *hash && known.ports_age < PORTS_STALE_AFTER {
                 continue;
             }
             known.listeners = *hash;
             known.ports_age = 0;
-            known.ports = owned_ports(&self.procfs, pid, known.netns, listeners);
+            // What cannot be looked at now keeps what was seen last.
+            if let Ok(ports) = owned_ports(&self.procfs, pid, known.netns, listeners) {
+                known.ports = ports;
+            }
         }
     }
 
@@ -206,21 +216,26 @@ impl Known {
 }
 
 /// Listening sockets of a process's network namespace, and a number that changes when they do.
-fn namespace(procfs: &ProcFs, pid: u32) -> (Vec<Listener>, u64) {
-    let mut listeners = procfs.listeners(pid).unwrap_or_default();
+fn namespace(procfs: &ProcFs, pid: u32) -> Result<(Vec<Listener>, u64), ProcError> {
+    let mut listeners = procfs.listeners(pid)?;
     listeners.sort_unstable();
     let mut hasher = DefaultHasher::new();
     for listener in &listeners {
         (listener.inode, listener.port).hash(&mut hasher);
     }
-    (listeners, hasher.finish())
+    Ok((listeners, hasher.finish()))
 }
 
-fn owned_ports(procfs: &ProcFs, pid: u32, netns: u32, listeners: &[Listener]) -> Vec<ListenPort> {
+fn owned_ports(
+    procfs: &ProcFs,
+    pid: u32,
+    netns: u32,
+    listeners: &[Listener],
+) -> Result<Vec<ListenPort>, ProcError> {
     if listeners.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let open: BTreeSet<u64> = procfs.socket_inodes(pid).unwrap_or_default().into_iter().collect();
+    let open: BTreeSet<u64> = procfs.socket_inodes(pid)?.into_iter().collect();
     let mut ports: Vec<ListenPort> = listeners
         .iter()
         .filter(|listener| open.contains(&listener.inode))
@@ -228,7 +243,7 @@ fn owned_ports(procfs: &ProcFs, pid: u32, netns: u32, listeners: &[Listener]) ->
         .collect();
     ports.sort_unstable();
     ports.dedup();
-    ports
+    Ok(ports)
 }
 
 #[cfg(test)]

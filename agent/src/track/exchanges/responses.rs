@@ -159,6 +159,20 @@ impl Exchanges {
         }
     }
 
+    /// Records of whole calls that wrote so many bytes of responses were lost, and framing with them.
+    pub(in crate::track) fn lost_calls(&mut self, len: u64) {
+        if let Some(front) = self.open.front_mut() {
+            front.lost_calls(len);
+        }
+    }
+
+    /// One of them came late.
+    pub(in crate::track) fn late_call(&mut self, len: u64) {
+        if let Some(front) = self.open.front_mut() {
+            front.late_call(len);
+        }
+    }
+
     /// Bytes of responses were lost, and framing with them.
     pub(in crate::track) fn responses_lost(&mut self) {
         self.head_begun_ns = None;

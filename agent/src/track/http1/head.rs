@@ -7,6 +7,9 @@ const MAX_HEADERS: usize = 128;
 /// Longest request id that is kept.
 const MAX_REQUEST_ID: usize = 128;
 
+/// Longest path that is kept; more of it would be kept with each request.
+const MAX_PATH: usize = 512;
+
 /// How a body is to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::track) enum Content {
@@ -57,7 +60,7 @@ pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
     Some(Request {
         method: parsed.method?.to_owned(),
-        path: path(parsed.path?).to_owned(),
+        path: shortened(path(parsed.path?)),
         protocol: protocol(parsed.version?),
         headers: read(parsed.headers)?,
     })
@@ -89,6 +92,14 @@ fn path(target: &str) -> &str {
             rest.find('/').map_or("/", |at| &rest[at..])
         }
         _ => path,
+    }
+}
+
+/// An ellipsis shows that it was cut.
+fn shortened(path: &str) -> String {
+    match path.char_indices().nth(MAX_PATH) {
+        Some((end, _)) => format!("{}…", &path[..end]),
+        None => path.to_owned(),
     }
 }
 
@@ -190,6 +201,14 @@ mod tests {
         for (target, expected) in [("/a?b", "/a"), ("http://h:1/a?b", "/a"), ("http://h", "/"), ("*", "*")] {
             assert_eq!(path(target), expected);
         }
+    }
+
+    #[test]
+    fn a_path_is_bounded() {
+        let head = |len| format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(len));
+        assert_eq!(request(head(511).as_bytes()).unwrap().path.len(), 512);
+        let cut = request(head(60_000).as_bytes()).unwrap().path;
+        assert!(cut.chars().count() == MAX_PATH + 1 && cut.ends_with("a…"), "{cut}");
     }
 
     #[test]

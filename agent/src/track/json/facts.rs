@@ -2,6 +2,9 @@
 
 use super::Key;
 
+/// What stands for a finish reason that is none.
+const OTHER: &str = "other";
+
 /// Facts of a request's or an answer's body; over all events, when the answer is a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
@@ -88,7 +91,8 @@ impl Facts {
     /// The last one counts, but a filtered choice is not forgotten for another one's end.
     pub(super) fn set_finish_reason(&mut self, raw: &[u8]) {
         if self.finish_reason.as_deref() != Some("content_filter") {
-            self.finish_reason = unescape(raw);
+            self.finish_reason =
+                unescape(raw).map(|reason| if is_word(&reason) { reason } else { OTHER.to_owned() });
         }
     }
 
@@ -124,6 +128,11 @@ impl Facts {
     pub(in crate::track) fn take_content(&mut self) -> bool {
         std::mem::take(&mut self.content)
     }
+}
+
+/// A reason is one of an engine's few names. Anything else is text of somebody, and text goes nowhere.
+fn is_word(reason: &str) -> bool {
+    reason.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
 
 fn unescape(raw: &[u8]) -> Option<String> {

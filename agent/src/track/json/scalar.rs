@@ -5,6 +5,8 @@ use crate::track::mask::{mask_text, masked};
 
 /// Longest value that is kept; a longer one is masked from there on and not known.
 pub(super) const MAX_KEPT: usize = 256;
+/// The same for values that are one of a few words.
+const MAX_WORD: usize = 32;
 /// Most digits of a number that is kept.
 const MAX_DIGITS: u8 = 19;
 
@@ -130,7 +132,8 @@ impl Lexer {
 
     fn keep_text(&mut self, keep: Keep, bytes: &[u8], at: usize) -> usize {
         let rest = &bytes[at..];
-        let room = MAX_KEPT.saturating_sub(self.kept.len());
+        let most = if keep == Keep::Model { MAX_KEPT } else { MAX_WORD };
+        let room = most.saturating_sub(self.kept.len());
         let len = rest.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(rest.len());
         if len > room || (len == room && rest.get(len) == Some(&b'\\')) {
             self.state = State::Text(Keep::No);

@@ -50,6 +50,23 @@ fn an_answer_keeps_its_counts() {
     assert!(!masked.contains("secret") && masked.contains(r#""created":11"#), "{masked}");
 }
 
+/// It is a name of the engine's; a server can put text there all the same.
+#[test]
+fn a_finish_reason_is_a_word() {
+    let long = "a".repeat(300);
+    for (reason, known) in [
+        ("stop", Some("stop")),
+        ("MAX_TOKENS", Some("MAX_TOKENS")),
+        ("the s3cret", Some("other")),
+        ("", Some("")),
+        (&long, None),
+    ] {
+        let (facts, masked) = whole(&format!(r#"{{"choices":[{{"finish_reason":"{reason}"}}]}}"#));
+        assert_eq!(facts.finish_reason.as_deref(), known, "{reason}");
+        assert!(!masked.contains(&"a".repeat(33)));
+    }
+}
+
 #[test]
 fn what_is_content_and_what_is_an_error() {
     for (text, content, error) in [

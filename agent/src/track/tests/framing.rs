@@ -225,7 +225,7 @@ fn how_answers_end() {
 #[test]
 fn connections_that_end_before_the_answer() {
     type Ending = fn(&mut Rig);
-    let endings: [(&str, Ending, Outcome); 8] = [
+    let endings: [(&str, Ending, Outcome); 9] = [
         ("server closes", |r| r.state(1, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID), Outcome::Truncated),
         ("server resets", |r| r.state(1, tcp::ESTABLISHED, tcp::CLOSE, PID), Outcome::Truncated),
         ("server dies", |r| r.exit(PID), Outcome::Truncated),
@@ -238,6 +238,11 @@ fn connections_that_end_before_the_answer() {
                 r.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
                 r.state(1, 9, tcp::CLOSE, 0);
             },
+            Outcome::ClientDisconnect,
+        ),
+        (
+            "client closes before the first read, and resets",
+            |r| r.state(1, tcp::CLOSE_WAIT, tcp::CLOSE, PID),
             Outcome::ClientDisconnect,
         ),
         (

@@ -94,11 +94,31 @@ fn a_lost_record_inside_a_chunked_stream() {
         read 0 service 0 at 3 by 11
         content 0 at 5 by 11
         content 0 at 6 by 11
-        done 0 POST /v1/chat/completions openai.chat status 200 Ok in 3..3 (158 B) out 4..8 (400 B) model m streaming true first_token 5 content 2 finish length request_id r1 flags [Gap]
+        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..- (400 B) model m streaming true first_token 5 content 2 request_id r1 flags [Gap]
         read 1 service 0 at 9 by 11
         done 1 GET /x http status 200 Ok in 9..9 (19 B) out 10..10 (40 B)
         ignored socket_bytes_missing 1
     "]].assert_eq(&rig.print());
+    rig.assert_replays();
+}
+
+/// Seen when the agent was stopped for five seconds: the ring was full, and on a connection that is kept alive the
+/// answer that went on was another one's.
+#[test]
+fn an_answer_does_not_go_on_with_the_next_ones_end() {
+    let mut rig = Rig::new();
+    request(&mut rig);
+    rig.send(1, HEAD);
+    rig.send(1, chunk(&token("a")));
+    let lost = chunk(&token("b")) + &chunk(&finish()) + END + HEAD + &chunk(&token("c"));
+    rig.lose(1, DIR_RECV, 158);
+    rig.lose(1, DIR_SEND, lost.len());
+    rig.send(1, chunk(&token("d")));
+    rig.send(1, chunk(&finish()));
+    rig.send(1, END);
+    let done = rig.finished()[0];
+    assert_eq!((done.first_token_ns.is_some(), done.last_byte_out_ns), (true, None));
+    assert_eq!((done.outcome, done.content.len()), (Some(Outcome::Unknown), 1));
     rig.assert_replays();
 }
 
@@ -115,7 +135,7 @@ fn a_stream_whose_framing_is_not_found_again_ends_at_the_next_message() {
     rig.send(1, OK);
     expect![[r"
         read 0 service 0 at 3 by 11
-        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..6 (199 B) model m streaming true request_id r1 flags [Gap]
+        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..- (199 B) model m streaming true request_id r1 flags [Gap]
         read 1 service 0 at 7 by 11
         done 1 GET /x http status 200 Ok in 7..7 (19 B) out 8..8 (40 B)
         ignored socket_bytes_missing 1
@@ -216,6 +236,17 @@ fn calls_without_payload() {
     rig.send(1, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n");
     rig.call(1, DIR_SEND, &[0; 5000], (0, 0), 0);
     assert_eq!((rig.outcomes(), rig.finished()[0].bytes_out), (vec![Outcome::Ok], 5041));
+}
+
+#[test]
+fn an_answer_without_payload_is_not_called_empty() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, post("/v1/chat/completions", "{}"));
+    rig.send(1, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n");
+    rig.call(1, DIR_SEND, &[0; 5000], (0, 0), 0);
+    assert_eq!(rig.outcomes(), [Outcome::Ok]);
+    assert_eq!(rig.finished()[0].flags, [Flag::Gap]);
 }
 
 #[test]

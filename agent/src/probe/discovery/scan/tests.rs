@@ -118,6 +118,33 @@ fn ports_are_looked_for_only_where_they_can_matter() {
     assert_eq!(ports(&scanner), [(11, 8000), (20, 8000)]);
 }
 
+/// The first process of a namespace is any that happens to run in it, for as short as it likes.
+#[test]
+fn a_port_is_not_lost_with_another_process_of_the_namespace() {
+    let fake = Fake::new();
+    fake.process(9, "curl", 10);
+    fake.process(10, "server", 10);
+    fake.map_driver(10);
+    fake.listen(&[9, 10], 10, 8000);
+    let mut scanner = fake.scanner();
+    let ports = |scanner: &Scanner| {
+        scanner
+            .facts(|_| true)
+            .into_iter()
+            .flat_map(|facts| facts.ports)
+            .map(|at| at.port)
+            .collect::<Vec<_>>()
+    };
+    scanner.full(&Wanted::default()).unwrap();
+    assert_eq!(ports(&scanner), [8000]);
+    fs::remove_dir_all(fake.path(9)).unwrap();
+    scanner.some(&BTreeSet::from([10]), &Wanted::default());
+    assert_eq!(ports(&scanner), [8000]);
+    fs::remove_dir_all(fake.path(10).join("fd")).unwrap();
+    scanner.some(&BTreeSet::from([10]), &Wanted::default());
+    assert_eq!(ports(&scanner), [8000], "cannot be looked at, which is not the same as closed");
+}
+
 #[test]
 fn processes_that_end_are_forgotten() {
     let fake = Fake::new();

@@ -1,0 +1,441 @@
+"""A server on bare sockets that does what others only do on bad days: `odd.py WAY`.
+
+WAY says how connections get to whom answers them; the path of a request says how it is answered.
+"""
+
+import io
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+
+from answer import Plan, Writes, announce, now, truth
+
+
+class Request:
+    """One request, read a line or a body at a time."""
+
+    def __init__(self, conn, file):
+        line = file.readline().decode("latin-1")
+        if not line.strip():
+            raise EOFError
+        self.method, self.path, self.version = line.split()
+        self.headers, self.body = {}, b""
+        while (line := file.readline().decode("latin-1").strip()) != "":
+            name, value = line.split(":", 1)
+            self.headers[name.lower()] = value.strip()
+        self.id = self.headers.get("x-request-id")
+        if self.path.startswith("/too_large"):
+            self.plan = Plan(self.method, self.path, b"")
+            return
+        if self.headers.get("expect", "").lower() == "100-continue":
+            conn.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self.headers.get("transfer-encoding") == "chunked":
+            while size := int(file.readline().split(b";")[0], 16):
+                self.body += file.read(size)
+                file.readline()
+            while file.readline().strip():
+                pass
+        else:
+            self.body = file.read(int(self.headers.get("content-length", 0)))
+        self.plan = Plan(self.method, self.path, self.body)
+
+
+class Answer:
+    """Writes an answer and notes when."""
+
+    def __init__(self, conn, request):
+        self.conn, self.request, self.plan, self.writes = conn, request, request.plan, Writes()
+
+    def send(self, data, mark=None):
+        before = now()
+        self.conn.sendall(data)
+        self.writes.wrote(data if mark is None else mark, before, now())
+
+    def head(self, status="200 OK", *lines):
+        self.send("\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode())
+
+    def truth(self):
+        truth(self.request.id, self.plan, self.writes)
+
+
+def chunk(data, extension=b""):
+    return b"%x%s\r\n%s\r\n" % (len(data), extension, data)
+
+
+EVENTS = ("content-type: text/event-stream", "transfer-encoding: chunked")
+
+
+def ordinary(answer):
+    plan = answer.plan
+    if plan.streaming:
+        answer.head("200 OK", *EVENTS)
+        for piece in plan.pieces:
+            answer.send(chunk(piece))
+        answer.send(b"0\r\n\r\n")
+    else:
+        body = plan.pieces[0]
+        answer.head(f"{plan.status} Status", "content-type: application/json", f"content-length: {len(body)}")
+        answer.send(body)
+
+
+def bodyless(answer):
+    """What 204, 304 and answers to HEAD have in common. A length is allowed and says nothing."""
+    status = {"/none": "204 No Content", "/same": "304 Not Modified"}.get(answer.plan.path, "200 OK")
+    answer.plan.status = int(status[:3])
+    answer.head(status, *(() if status[0:3] == "204" else ("content-length: 77",)), "x-a: b")
+
+
+def extensions(answer):
+    answer.head("200 OK", *EVENTS, "trailer: x-sum")
+    for piece in answer.plan.pieces:
+        answer.send(chunk(piece, b';name="a;b"; other'))
+    answer.send(b"0;last=1\r\nx-sum: 1\r\nx-more: 2\r\n\r\n")
+
+
+def until_close(answer):
+    answer.head("200 OK", EVENTS[0], "connection: close")
+    for piece in answer.plan.pieces:
+        answer.send(piece)
+    raise EOFError
+
+
+def one_byte(answer):
+    """Every byte of the answer is a write. A content event is written with its last byte."""
+    body = b"HTTP/1.1 200 OK\r\n" + "\r\n".join(EVENTS).encode() + b"\r\n\r\n"
+    parts = [(body, b""), *((chunk(piece), piece) for piece in answer.plan.pieces), (b"0\r\n\r\n", b"")]
+    for data, piece in parts:
+        # An event is complete with its empty line, which comes before the end of its chunk.
+        complete = len(data) - 3 if piece else -1
+        for at in range(len(data)):
+            answer.send(data[at : at + 1], piece if at == complete else b"")
+
+
+def split(answer):
+    """Lines of events cut in the middle, and two events in one write."""
+    answer.head("200 OK", *EVENTS)
+    stream = b"".join(answer.plan.pieces)
+    # The whole stream as chunks of 37 bytes, whose ends have nothing to do with those of the events.
+    for at in range(0, len(stream), 37):
+        done = stream[: at + 37].count(b"\n\n") - stream[:at].count(b"\n\n")
+        ended = [e for e in answer.plan.pieces[stream[:at].count(b"\n\n") :][:done]]
+        before = now()
+        answer.conn.sendall(chunk(stream[at : at + 37]))
+        after = now()
+        for event in ended or [b""]:
+            answer.writes.wrote(event, before, after)
+    answer.send(b"0\r\n\r\n")
+
+
+def big(answer):
+    """3 MB, the model and the usage at its end."""
+    body = answer.plan.pieces[0].replace(b"lorem ", b"lorem " * 70_000)
+    # Keys in another order: what matters comes last.
+    answer.head("200 OK", "content-type: application/json", f"content-length: {len(body)}")
+    answer.send(body)
+
+
+def too_large(answer):
+    """Refuses without reading the body, and closes."""
+    answer.head("413 Payload Too Large", "content-length: 0", "connection: close")
+    raise EOFError
+
+
+def reluctant(answer):
+    """Closes without a word."""
+    raise EOFError
+
+
+def halfway(answer):
+    """Closes, as if crashed, after two events."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces[:3]:
+        answer.send(chunk(piece))
+    raise EOFError
+
+
+def unmarked(answer):
+    """Ends the framing but not the events: the marker and the finish reason are missing."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces[:3]:
+        answer.send(chunk(piece))
+    answer.send(b"0\r\n\r\n")
+
+
+def endless(answer):
+    """Goes on until the client leaves."""
+    answer.head("200 OK", *EVENTS)
+    while True:
+        answer.send(chunk(answer.plan.pieces[1]))
+        time.sleep(0.002)
+
+
+def slow(answer):
+    time.sleep(float(answer.request.headers.get("x-slow", "0.3")))
+    ordinary(answer)
+
+
+def gated(answer):
+    """Answers once a file is there."""
+    while not os.path.exists(answer.request.headers["x-gate"]):
+        time.sleep(0.005)
+    ordinary(answer)
+
+
+def upgrade(answer):
+    answer.head("101 Switching Protocols", "upgrade: websocket", "connection: upgrade")
+    answer.plan.status = 101
+    answer.truth()
+    answer.send(b"\x81\x05hello")
+    while answer.conn.recv(4096):
+        pass
+    raise EOFError
+
+
+def by_file(answer, send):
+    body = answer.plan.pieces[0]
+    answer.head("200 OK", "content-type: application/json", f"content-length: {len(body)}")
+    with open(os.environ["TRUTH"] + ".body", "w+b") as file:
+        file.write(body)
+        file.flush()
+        before = now()
+        send(file.fileno(), answer.conn.fileno(), len(body))
+        answer.writes.wrote(b"", before, now())
+
+
+def sendfile(answer):
+    by_file(answer, lambda file, conn, size: os.sendfile(conn, file, 0, size))
+
+
+def splice(answer):
+    def through_pipe(file, conn, size):
+        read, write = os.pipe()
+        os.splice(file, write, size, offset_src=0)
+        os.splice(read, conn, size)
+        os.close(read)
+        os.close(write)
+
+    by_file(answer, through_pipe)
+
+
+def segments(answer):
+    """One call of many segments: 20 (which are walked one by one) for a stream, 60 (more than are) else."""
+    plan = answer.plan
+    if plan.streaming:
+        answer.head("200 OK", *EVENTS)
+        for piece in plan.pieces:
+            data = chunk(piece)
+            step = -(-len(data) // 20)
+            before = now()
+            answer.conn.sendmsg([data[at : at + step] for at in range(0, len(data), step)])
+            answer.writes.wrote(piece, before, now())
+        answer.send(b"0\r\n\r\n")
+    else:
+        body = plan.pieces[0]
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        data = head.encode() + body
+        step = -(-len(data) // 60)
+        before = now()
+        answer.conn.sendmsg([data[at : at + step] for at in range(0, len(data), step)])
+        answer.writes.wrote(b"", before, now())
+
+
+def short_writes(answer):
+    """A large answer through a small buffer, without blocking: calls that take a part, and calls that are refused."""
+    answer.conn.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    answer.conn.setblocking(False)
+    body = answer.plan.pieces[0].replace(b"lorem ", b"lorem " * 20_000)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    left = memoryview(head.encode() + body)
+    while left:
+        before = now()
+        try:
+            left = left[answer.conn.send(left) :]
+            answer.writes.wrote(b"", before, now())
+        except BlockingIOError:
+            select.select([], [answer.conn], [])
+    answer.conn.setblocking(True)
+
+
+class Reader(io.RawIOBase):
+    """Reads with another call each time, and looks first without taking."""
+
+    def __init__(self, conn):
+        self.conn, self.turn = conn, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        self.conn.recv(100, socket.MSG_PEEK)
+        room = memoryview(buffer)
+        parts = [part for part in (room[:50], room[50:90], room[90:5000]) if part]
+        self.turn += 1
+        if self.turn % 3 == 0:
+            return self.conn.recvmsg_into(parts)[0]
+        if self.turn % 3 == 1:
+            return os.readv(self.conn.fileno(), parts)
+        return self.conn.recv_into(room)
+
+
+PATHS = {
+    "/segments": segments,
+    "/short_writes": short_writes,
+    "/none": bodyless,
+    "/same": bodyless,
+    "/extensions": extensions,
+    "/until_close": until_close,
+    "/one_byte": one_byte,
+    "/split": split,
+    "/big": big,
+    "/reluctant": reluctant,
+    "/too_large": too_large,
+    "/halfway": halfway,
+    "/unmarked": unmarked,
+    "/endless": endless,
+    "/slow": slow,
+    "/gated": gated,
+    "/upgrade": upgrade,
+    "/sendfile": sendfile,
+    "/splice": splice,
+}
+
+
+def way_of(request):
+    first = "/" + request.path.split("?")[0].split("/")[1]
+    return bodyless if request.method == "HEAD" else PATHS.get(first, ordinary)
+
+
+def serve(conn, answering=lambda conn, request: conn, file=None):
+    """Answers the requests of a connection. `answering` may put another socket in place for the answer."""
+    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    file = file or conn.makefile("rb", buffering=1 << 16)
+    try:
+        while True:
+            request = Request(conn, file)
+            answer = Answer(answering(conn, request), request)
+            way_of(request)(answer)
+            answer.truth()
+            if request.version == "HTTP/1.0" or request.headers.get("connection") == "close":
+                break
+    except (EOFError, OSError, ValueError):
+        pass
+    finally:
+        file.close()
+        conn.close()
+
+
+def accept_forever(listener, handle):
+    while True:
+        conn, _ = listener.accept()
+        handle(conn)
+
+
+def threads(listener):
+    accept_forever(listener, lambda conn: threading.Thread(target=serve, args=(conn,), daemon=True).start())
+
+
+def reads(listener):
+    """Requests are read by every call there is."""
+    accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Reader(conn), 8192)))
+
+
+def one_by_one(listener):
+    accept_forever(listener, serve)
+
+
+def dup(listener):
+    """The answer goes through a second descriptor."""
+
+    def handle(conn):
+        other = conn.dup()
+        threading.Thread(target=serve, args=(conn, lambda *_: other), daemon=True).start()
+
+    accept_forever(listener, handle)
+
+
+def fork_each(listener):
+    """A process for every connection, which lives no longer than that."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    def handle(conn):
+        if os.fork() == 0:
+            serve(conn)
+            os._exit(0)
+        conn.close()
+
+    accept_forever(listener, handle)
+
+
+def fork_answer(listener):
+    """The parent reads, a child answers."""
+
+    def child(conn, request):
+        if os.fork() == 0:
+            answer = Answer(conn, request)
+            way_of(request)(answer)
+            answer.truth()
+            os._exit(0)
+        os.wait()
+        raise EOFError
+
+    accept_forever(listener, lambda conn: serve(conn, child))
+
+
+def prefork(listener):
+    """Workers that share the listener; one that ends is replaced."""
+    while True:
+        workers = set()
+        while True:
+            while len(workers) < 4:
+                pid = os.fork()
+                if pid == 0:
+                    one_by_one(listener)
+                workers.add(pid)
+            workers.discard(os.wait()[0])
+
+
+def rights(listener):
+    """The process that accepts hands the connection to another one and ends; a third takes its place."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        while True:
+            _, fds, _, _ = socket.recv_fds(theirs, 1, 1)
+            conn = socket.socket(fileno=fds[0])
+            threading.Thread(target=serve, args=(conn,), daemon=True).start()
+    while True:
+        if os.fork() == 0:
+            conn, _ = listener.accept()
+            socket.send_fds(ours, [b"x"], [conn.fileno()])
+            os._exit(0)
+        os.wait()
+
+
+def inherited(listener):
+    """The listener goes through `exec` to another image, as from a supervisor that listens for others."""
+    os.set_inheritable(listener.fileno(), True)
+    os.execv(sys.executable, [sys.executable, __file__, "threads", str(listener.fileno())])
+
+
+def exec_on_signal(listener):
+    """Serves, and on a signal becomes another image that goes on serving."""
+    signal.signal(signal.SIGUSR1, lambda *_: inherited(listener))
+    threads(listener)
+
+
+def main():
+    way = sys.argv[1]
+    if len(sys.argv) > 2:
+        listener = socket.socket(fileno=int(sys.argv[2]))
+    else:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    if way != "inherited":
+        announce(listener.getsockname()[1])
+    globals()[way](listener)
+
+
+main()

@@ -1,0 +1,238 @@
+//! The agent's records beside the peers' truth.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use system::agent::Record;
+use system::rig::ClientView;
+use system::statistics::quantile;
+use system::truth::{Interval, Stamp};
+
+use crate::truth::Truth;
+
+/// What an agent's time may differ from the server's own, at the 99th percentile, µs.
+const TOLERANCE_US: f64 = 200.0;
+
+/// A run of at least this many requests must know some of its own times sharply: at least this share of them to
+/// within the tolerance. Else the comparison says nothing.
+const LOAD: usize = 100;
+const SHARP_SHARE: f64 = 0.05;
+
+/// The comparison of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Requests the peer finished.
+    pub requests: usize,
+    /// Requests with a wrong, missing, or second record, and records of no request, in words.
+    pub faults: Vec<String>,
+    /// Distances to the truth by what was measured, µs.
+    errors: BTreeMap<&'static str, Vec<f64>>,
+    /// How wide the truth itself is, µs.
+    widths: Vec<f64>,
+    /// By how much a client had something before the agent says it was written, µs.
+    before_client: Vec<f64>,
+}
+
+impl Report {
+    /// Joins by request id and compares. Clients may be none: then only the server's side is compared.
+    pub fn new(truths: &[Truth], clients: &[ClientView], records: &[Record]) -> Self {
+        let mut report = Self { requests: truths.len(), ..Self::default() };
+        let mut by_id: HashMap<&str, Vec<&Record>> = HashMap::new();
+        for record in records {
+            by_id.entry(record.request_id.as_deref().unwrap_or_default()).or_default().push(record);
+        }
+        let clients: HashMap<&str, &ClientView> =
+            clients.iter().map(|client| (client.request_id.as_str(), client)).collect();
+        for truth in truths {
+            let id = truth.request_id.as_deref().unwrap_or_default();
+            match by_id.remove(id).as_deref() {
+                Some([record]) => report.pair(id, truth, clients.get(id).copied(), record),
+                Some(several) => report.fault(format!("{id}: {} records", several.len())),
+                None => report.fault(format!("{id}: missed ({truth:?})")),
+            }
+        }
+        for (id, records) in by_id {
+            report.fault(format!("{} records of no request, id {id:?}: {:?}", records.len(), records[0]));
+        }
+        report
+    }
+
+    fn fault(&mut self, text: String) {
+        self.faults.push(text);
+    }
+
+    fn pair(&mut self, id: &str, truth: &Truth, client: Option<&ClientView>, record: &Record) {
+        self.facts(id, truth, record);
+        let first = truth.t_first_token_write_ns;
+        self.time("first token", id, first, record.t_first_token_ns);
+        self.time("last byte", id, truth.t_last_write_ns, record.t_last_byte_out_ns);
+        self.gaps(id, truth, record);
+        if let Some(client) = client {
+            self.client(client, record);
+        }
+    }
+
+    fn facts(&mut self, id: &str, truth: &Truth, record: &Record) {
+        let said = |value: Option<&str>| value.unwrap_or("-").to_owned();
+        let optional = |value: Option<u16>| value.map_or_else(|| "-".into(), |value| value.to_string());
+        // An error's answer names no stream; a request that asked for one is still one to some.
+        let streaming = record.streaming.filter(|_| truth.status == 200);
+        let facts = [
+            ("method", truth.method.clone(), said(record.method.as_deref())),
+            ("path", truth.path.clone(), said(record.path.as_deref())),
+            ("model", said(truth.model.as_deref()), said(record.model.as_deref())),
+            ("status", truth.status.to_string(), optional(record.status)),
+            ("outcome", truth.outcome.clone(), said(record.outcome.as_deref())),
+            ("streaming", truth.streaming.to_string(), streaming.unwrap_or(truth.streaming).to_string()),
+            ("flags", "[]".into(), format!("{:?}", record.flags)),
+        ];
+        for (name, is, says) in facts {
+            if is != says {
+                self.fault(format!("{id}: {name} is {is}, the agent says {says}"));
+            }
+        }
+    }
+
+    fn time(&mut self, name: &'static str, id: &str, truth: Option<Stamp>, said: Option<u64>) {
+        match (truth, said) {
+            (Some([before, after]), Some(said)) => {
+                let distance = before.saturating_sub(said).max(said.saturating_sub(after));
+                self.errors.entry(name).or_default().push(distance as f64 / 1e3);
+                self.widths.push((after - before) as f64 / 1e3);
+            }
+            (Some(_), None) => self.fault(format!("{id}: no time of the {name}")),
+            (None, Some(_)) => self.fault(format!("{id}: an invented time of the {name}")),
+            (None, None) => {}
+        }
+    }
+
+    fn gaps(&mut self, id: &str, truth: &Truth, record: &Record) {
+        let gaps: Vec<Interval> =
+            truth.content_write_ns.windows(2).map(|pair| Interval::between(pair[0], pair[1])).collect();
+        let lows: Vec<f64> = gaps.iter().map(|gap| gap.low).collect();
+        let highs: Vec<f64> = gaps.iter().map(|gap| gap.high).collect();
+        for (name, q, said) in [("gap p50", 0.5, record.tbt_p50_s), ("gap max", 1.0, record.tbt_max_s)] {
+            let (Some(low), Some(high)) = (quantile(&lows, q), quantile(&highs, q)) else { continue };
+            match said {
+                Some(said) => {
+                    let distance = Interval { low, high }.distance(said) * 1e6;
+                    self.errors.entry(name).or_default().push(distance);
+                }
+                None => self.fault(format!("{id}: no {name}")),
+            }
+        }
+    }
+
+    fn client(&mut self, client: &ClientView, record: &Record) {
+        let pairs = [
+            (client.t_send, record.t_first_byte_in_ns),
+            (record.t_first_token_ns, client.t_first_token),
+            (record.t_last_byte_out_ns, client.t_last_byte),
+        ];
+        for (earlier, later) in pairs.into_iter().filter_map(|(earlier, later)| earlier.zip(later)) {
+            self.before_client.push(earlier.saturating_sub(later) as f64 / 1e3);
+        }
+    }
+
+    /// What does not hold.
+    pub fn violations(&self) -> Vec<String> {
+        let mut violations = self.faults.clone();
+        let client = ("order of both ends", &self.before_client);
+        for (name, errors) in self.errors.iter().map(|(name, errors)| (*name, errors)).chain([client]) {
+            let p99 = quantile(errors, 0.99).unwrap_or_default();
+            if p99 > TOLERANCE_US {
+                violations.push(format!("{name}: {p99:.0} µs at p99, more than {TOLERANCE_US} µs"));
+            }
+        }
+        if self.requests >= LOAD && self.sharp_share() < SHARP_SHARE {
+            let percent = 100.0 * self.sharp_share();
+            violations
+                .push(format!("only {percent:.0} % of the peer's stamps are sharp enough to compare with"));
+        }
+        violations
+    }
+
+    /// Share of the truth's times that are known to within the tolerance.
+    fn sharp_share(&self) -> f64 {
+        let sharp = self.widths.iter().filter(|width| **width <= TOLERANCE_US).count();
+        sharp as f64 / self.widths.len().max(1) as f64
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} requests, {} faults", self.requests, self.faults.len())?;
+        for (name, errors) in &self.errors {
+            write!(f, "; {name} ")?;
+            write_quantiles(f, errors)?;
+        }
+        write!(f, "; width of the truth ")?;
+        write_quantiles(f, &self.widths)?;
+        write!(f, " ({:.0} % sharp)", 100.0 * self.sharp_share())?;
+        write!(f, "; before the client ")?;
+        write_quantiles(f, &self.before_client)
+    }
+}
+
+/// p50, p99 and the largest.
+fn write_quantiles(f: &mut fmt::Formatter<'_>, values: &[f64]) -> fmt::Result {
+    let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(values, q).unwrap_or_default());
+    write!(f, "{p50:.0}/{p99:.0}/{max:.0} µs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn truth() -> Truth {
+        Truth {
+            request_id: Some("a".into()),
+            method: "POST".into(),
+            path: "/x".into(),
+            status: 200,
+            outcome: "ok".into(),
+            streaming: true,
+            t_first_token_write_ns: Some([1_000_000, 1_010_000]),
+            t_last_write_ns: Some([3_000_000, 3_010_000]),
+            ..Truth::default()
+        }
+    }
+
+    fn record() -> Record {
+        Record {
+            request_id: Some("a".into()),
+            method: Some("POST".into()),
+            path: Some("/x".into()),
+            status: Some(200),
+            outcome: Some("ok".into()),
+            streaming: Some(true),
+            t_first_token_ns: Some(1_005_000),
+            t_last_byte_out_ns: Some(3_005_000),
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn what_agrees_is_no_violation() {
+        assert_eq!(Report::new(&[truth()], &[], &[record()]).violations(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_does_not_agree_is_said() {
+        let late = Record { t_first_token_ns: Some(1_500_000), ..record() };
+        let wrong = Record { outcome: Some("client_disconnect".into()), ..record() };
+        let other = Record { request_id: None, ..record() };
+        let blind = Record { t_last_byte_out_ns: None, ..record() };
+        for (records, part) in [
+            (vec![late], "490 µs at p99"),
+            (vec![wrong], "outcome is ok, the agent says client_disconnect"),
+            (vec![], "missed"),
+            (vec![record(), record()], "2 records"),
+            (vec![record(), other], "records of no request"),
+            (vec![blind], "no time of the last byte"),
+        ] {
+            let violations = Report::new(&[truth()], &[], &records).violations();
+            assert!(violations.iter().any(|text| text.contains(part)), "{part}: {violations:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Real clients against a real server: what they put where, and what they do that simple ones do not.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use stacks::machine::Need;
+use stacks::peer::{self, Peer};
+use stacks::watch::Watch;
+use system::host;
+use system::process::Process;
+
+use crate::Test;
+
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("client_openai", Need::Python, client_openai),
+    ("client_httpx", Need::Python, client_httpx),
+    ("client_requests_chunked", Need::Python, client_requests_chunked),
+    ("curl_expect_100_continue", Need::Curl, curl_expect_100_continue),
+];
+
+const COUNT: usize = 60;
+const LIMIT: Duration = Duration::from_mins(1);
+
+fn client_openai(dir: &Path) -> Result<()> {
+    serve("openai", dir)
+}
+
+fn client_httpx(dir: &Path) -> Result<()> {
+    serve("httpx", dir)
+}
+
+/// It sends its body in chunks.
+fn client_requests_chunked(dir: &Path) -> Result<()> {
+    serve("requests", dir)
+}
+
+fn uvicorn(dir: &Path) -> Result<Peer> {
+    Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)
+}
+
+fn serve(client: &str, dir: &Path) -> Result<()> {
+    let mut server = uvicorn(dir)?;
+    let watch = Watch::ports(&[server.port], dir)?;
+    let arguments = [client, &server.port.to_string(), &COUNT.to_string()];
+    let mut client = Process::start("client", peer::python("client.py", &arguments)?, dir)?;
+    let status = client.wait(LIMIT)?;
+    ensure!(status.success(), "the client ended with {status}: {}", client.log());
+    crate::expect_all(watch, &mut server, &[], COUNT, dir)
+}
+
+/// A body of a megabyte that is only sent after `100 Continue`.
+fn curl_expect_100_continue(dir: &Path) -> Result<()> {
+    let mut server = uvicorn(dir)?;
+    let watch = Watch::ports(&[server.port], dir)?;
+    let body = dir.join("body.json");
+    let prompt = "hello ".repeat(200_000);
+    fs::write(
+        &body,
+        format!(
+            r#"{{"messages":[{{"role":"user","content":"{prompt}"}}],"model":"curl-model","max_tokens":8,"stream":true}}"#
+        ),
+    )?;
+    for number in 0..4 {
+        let mut curl = Command::new(host::tool("curl")?);
+        curl.args(["--silent", "--show-error", "--fail", "--max-time", "20", "--http1.1"])
+            .args(["-H", "Expect: 100-continue", "-H", "Content-Type: application/json"])
+            .args(["-H", &format!("x-request-id: curl-{number}"), "--data-binary"])
+            .arg(format!("@{}", body.display()))
+            .arg("--trace-ascii")
+            .arg(dir.join("curl.trace"))
+            .arg(format!("http://127.0.0.1:{}/v1/chat/completions", server.port))
+            .stdout(std::process::Stdio::null());
+        let mut curl = Process::start("curl", curl, dir)?;
+        let status = curl.wait(LIMIT)?;
+        ensure!(status.success(), "curl ended with {status}: {}", curl.log());
+    }
+    let trace = fs::read_to_string(dir.join("curl.trace"))?;
+    ensure!(trace.contains("100 Continue"), "the server did not ask to continue: the test would be empty");
+    crate::expect_all(watch, &mut server, &[], 4, dir)
+}

@@ -1,0 +1,458 @@
+//! HTTP/1.1 as few clients and servers write it, over bare sockets. Named after the rows of the catalogue of known
+//! bugs (`rN_…`) where there is one.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use stacks::machine::Need;
+use stacks::peer::Peer;
+use stacks::raw::{self, Raw, chat, plain, post};
+use stacks::watch::Watch;
+use system::agent::Record;
+
+use crate::{Test, expect_all};
+
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("bodyless_answers", Need::Python, bodyless_answers),
+    ("chunk_extensions_and_trailers", Need::Python, chunk_extensions_and_trailers),
+    ("close_delimited", Need::Python, close_delimited),
+    ("one_byte_a_call", Need::Python, one_byte_a_call),
+    ("reads_of_all_kinds", Need::Python, reads_of_all_kinds),
+    ("vectored_writes", Need::Python, vectored_writes),
+    ("short_and_refused_writes", Need::Python, short_and_refused_writes),
+    ("answer_before_the_body", Need::Python, answer_before_the_body),
+    ("http_1_0", Need::Python, http_1_0),
+    ("upgrade", Need::Python, upgrade),
+    ("r27_hostile_lengths", Need::Python, r27_hostile_lengths),
+    ("r4_close_without_answer", Need::Python, r4_close_without_answer),
+    ("r7_sendfile_and_splice", Need::Python, r7_sendfile_and_splice),
+    ("r32_large_answer", Need::Python, r32_large_answer),
+    ("r37_pipelining", Need::Python, r37_pipelining),
+    ("r59_streams_and_whole_answers", Need::Python, r59_streams_and_whole_answers),
+    ("r60_events_split_across_writes", Need::Python, r60_events_split_across_writes),
+    ("r60_stream_without_its_end", Need::Python, r60_stream_without_its_end),
+    ("abort_in_mid_stream", Need::Python, abort_in_mid_stream),
+    ("client_leaves_before_the_answer", Need::Python, client_leaves_before_the_answer),
+];
+
+/// A server on bare sockets, watched.
+pub(crate) fn odd(way: &str, dir: &Path) -> Result<(Peer, Watch)> {
+    let peer = Peer::python("odd.py", &[way], dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    Ok((peer, watch))
+}
+
+/// One line that says what a record says.
+pub(crate) fn facts(record: &Record) -> String {
+    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".into());
+    let status = record.status.map_or_else(|| "-".into(), |status| status.to_string());
+    let flags = if record.flags.is_empty() { String::new() } else { format!(" {:?}", record.flags) };
+    format!(
+        "{} {} {} {status} {}{flags}",
+        word(&record.request_id),
+        word(&record.method),
+        word(&record.path),
+        word(&record.outcome)
+    )
+}
+
+/// Ends everything and compares what the records say, in order of the requests' ids.
+pub(crate) fn expect_facts(mut watch: Watch, peer: &mut Peer, expected: &[&str]) -> Result<Vec<Record>> {
+    watch.records(peer.port, expected.len())?;
+    let mut records = watch.finish(peer.port)?;
+    peer.stop()?;
+    records.sort_by(|a, b| a.request_id.cmp(&b.request_id));
+    let facts: Vec<String> = records.iter().map(facts).collect();
+    ensure!(facts == expected, "the agent says\n{}\ninstead of\n{}", facts.join("\n"), expected.join("\n"));
+    Ok(records)
+}
+
+/// Sends requests one after the other on one connection, each when `end` of the one before has come.
+fn talk(port: u16, requests: &[(String, &str)]) -> Result<()> {
+    let mut raw = Raw::connect(port)?;
+    for (request, end) in requests {
+        raw.send(request)?;
+        raw.until(end)?;
+    }
+    Ok(())
+}
+
+/// The end of an answer's head, and of a stream.
+const HEAD_END: &str = "\r\n\r\n";
+const STREAM_END: &str = "0\r\n\r\n";
+
+fn bodyless_answers(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    talk(
+        peer.port,
+        &[
+            (plain("HEAD", "/v1/chat/completions", "a"), HEAD_END),
+            (post("/none", "b", "", "{}"), HEAD_END),
+            (plain("GET", "/same?x=1", "c"), HEAD_END),
+            (plain("HEAD", "/other", "d"), HEAD_END),
+            (chat("e", true), STREAM_END),
+        ],
+    )?;
+    let expected = [
+        "a HEAD /v1/chat/completions 200 ok",
+        "b POST /none 204 ok",
+        "c GET /same 304 ok",
+        "d HEAD /other 200 ok",
+        "e POST /v1/chat/completions 200 ok",
+    ];
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+fn chunk_extensions_and_trailers(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let body = raw::body(true, 12);
+    let chunks: Vec<String> = body
+        .as_bytes()
+        .chunks(11)
+        .map(|part| format!("{:x};a=\"b;c\"\r\n{}\r\n", part.len(), String::from_utf8_lossy(part)))
+        .collect();
+    let chunked = chunks.concat();
+    let request = |id: &str| {
+        format!(
+            "POST /extensions/v1/chat/completions HTTP/1.1\r\nhost: p\r\nx-request-id: {id}\r\n\
+             transfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n{chunked}0;end\r\nx-t: 1\r\n\r\n"
+        )
+    };
+    let mut raw = Raw::connect(peer.port)?;
+    for number in 0..20 {
+        raw.send(request(&format!("x-{number}")))?;
+        raw.until("x-more: 2\r\n\r\n")?;
+    }
+    expect_all(watch, &mut peer, &[], 20, dir)
+}
+
+fn close_delimited(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..10 {
+        let mut raw = Raw::connect(peer.port)?;
+        let body = raw::body(true, 8);
+        raw.send(post("/until_close/v1/chat/completions", &format!("c{number}"), "", &body))?;
+        let answer = raw.rest();
+        ensure!(answer.ends_with("data: [DONE]\n\n"), "the answer broke off: {answer:?}");
+    }
+    let expected: Vec<String> =
+        (0..10).map(|n| format!("c{n} POST /until_close/v1/chat/completions 200 ok")).collect();
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let incomplete = records.iter().find(|r| r.chunks != Some(8) || r.t_last_byte_out_ns.is_none());
+    ensure!(incomplete.is_none(), "{incomplete:#?}");
+    Ok(())
+}
+
+/// The request comes byte by byte, and the answer is written so.
+fn one_byte_a_call(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for number in 0..3 {
+        let body = raw::body(true, 8);
+        let request = post("/one_byte/v1/chat/completions", &format!("b{number}"), "", &body);
+        for byte in request.as_bytes() {
+            raw.send([*byte])?;
+        }
+        raw.until(STREAM_END)?;
+    }
+    expect_all(watch, &mut peer, &[], 3, dir)
+}
+
+/// `recv`, `readv` and `recvmsg` in turn, each after a `MSG_PEEK`, which takes nothing.
+fn reads_of_all_kinds(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("reads", dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for number in 0..30 {
+        // A long prompt before the model's name, so that one request takes several calls.
+        let body = raw::body(true, 8).replace("hello", &"hello ".repeat(number * 100));
+        raw.send(post("/v1/chat/completions", &format!("r{number}"), "", &body))?;
+        raw.until(STREAM_END)?;
+    }
+    expect_all(watch, &mut peer, &[], 30, dir)
+}
+
+/// Calls of 20 segments are read like one buffer; of 60, what is behind the 32nd is a gap of known size.
+fn vectored_writes(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let path = "/segments/v1/chat/completions";
+    let mut raw = Raw::connect(peer.port)?;
+    let mut sizes = Vec::new();
+    for (id, streaming) in [("a", true), ("b", false), ("c", true)] {
+        raw.send(post(path, id, "", &raw::body(streaming, 16)))?;
+        sizes.push(raw.until(if streaming { STREAM_END } else { "}}" })?.len() as u64);
+    }
+    let expected = [
+        "a POST /segments/v1/chat/completions 200 ok",
+        "b POST /segments/v1/chat/completions 200 ok [\"gap\"]",
+        "c POST /segments/v1/chat/completions 200 ok",
+    ];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let counted: Vec<u64> = records.iter().map(|record| record.bytes_out).collect();
+    ensure!(counted == sizes, "bytes out: {counted:?}, the client got {sizes:?}");
+    ensure!(records[0].chunks == Some(16) && records[2].chunks == Some(16), "{records:#?}");
+    Ok(())
+}
+
+/// A client that reads late, and a server that does not wait in its calls.
+fn short_and_refused_writes(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..3 {
+        let mut raw = Raw::connect(peer.port)?;
+        let path = "/short_writes/v1/chat/completions";
+        raw.send(post(path, &format!("w{number}"), "", &raw::body(false, 8)))?;
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        raw.until("total_tokens\": 17}}")?;
+    }
+    expect_all(watch, &mut peer, &[], 3, dir)
+}
+
+/// A refusal that does not wait for the body: after `Expect`, and in the middle of it.
+fn answer_before_the_body(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let head = |id: &str, more: &str| {
+        format!("POST /too_large HTTP/1.1\r\nx-request-id: {id}\r\ncontent-length: 9000000\r\n{more}\r\n")
+    };
+    for (id, more, body) in [("a", "expect: 100-continue\r\n", 0), ("b", "", 1000), ("c", "", 100)] {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(head(id, more) + &"x".repeat(body))?;
+        let answer = raw.rest();
+        ensure!(answer.starts_with("HTTP/1.1 413"), "{answer:?}");
+    }
+    let expected = ["a", "b", "c"].map(|id| format!("{id} POST /too_large 413 client_4xx"));
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Clients that close after each answer, or wait for the server to.
+fn http_1_0(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..20 {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(chat(&format!("o{number}"), false).replace("HTTP/1.1", "HTTP/1.0"))?;
+        raw.rest();
+    }
+    expect_all(watch, &mut peer, &[], 20, dir)
+}
+
+/// A WebSocket: its handshake is a request, its frames are none.
+fn upgrade(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    raw.send(
+        "GET /upgrade HTTP/1.1\r\nx-request-id: u\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    )?;
+    raw.until("hello")?;
+    raw.send(b"\x81\x85\0\0\0\0GET /")?;
+    raw.send(chat("not-a-request", false))?;
+    raw.end()?;
+    raw.rest();
+    talk(peer.port, &[(chat("v", true), STREAM_END)])?;
+    let expected = ["u GET /upgrade 101 ok", "v POST /v1/chat/completions 200 ok"];
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Lengths that no sane client sends: nothing is allocated for them, and other connections go on.
+fn r27_hostile_lengths(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let mut steady = Raw::connect(peer.port)?;
+    let head = |length: &str| format!("POST /x HTTP/1.1\r\nhost: p\r\n{length}\r\n\r\n{{}}");
+    let hostile = [
+        head("content-length: 18446744073709551615"),
+        head("content-length: -1"),
+        head("content-length: 99999999999999999999999999"),
+        head("transfer-encoding: chunked").replace("{}", "ffffffffffffffff\r\n"),
+        head("transfer-encoding: chunked").replace("{}", &"0".repeat(10_000)),
+        format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20)),
+        "\0".repeat(5000),
+        format!("POST / HTTP/1.1\r\n{}", "x: y\r\n".repeat(10_000)),
+    ];
+    let before = rss(watch.agent.process.pid())?;
+    for (number, bytes) in hostile.iter().enumerate() {
+        let mut raw = Raw::connect(peer.port)?;
+        // The peer may have had enough already.
+        let _ = raw.send(bytes);
+        let _ = raw.end();
+        raw.rest();
+        steady.send(chat(&format!("s{number}"), true))?;
+        steady.until(STREAM_END)?;
+    }
+    let grown = rss(watch.agent.process.pid())?.saturating_sub(before);
+    ensure!(grown < 16 << 20, "the agent grew by {grown} bytes");
+    let mut watch = watch;
+    watch.records(peer.port, hostile.len())?;
+    let records = watch.finish(peer.port)?;
+    peer.stop()?;
+    let steady: Vec<_> = records.iter().filter(|record| record.request_id.is_some()).collect();
+    let ok = |record: &&&Record| record.outcome.as_deref() == Some("ok") && record.flags.is_empty();
+    ensure!(
+        steady.len() == hostile.len() && steady.iter().filter(ok).count() == steady.len(),
+        "the other connection was disturbed: {steady:#?}"
+    );
+    Ok(())
+}
+
+/// Resident bytes of a process.
+pub(crate) fn rss(pid: u32) -> Result<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages: u64 = statm.split_whitespace().nth(1).unwrap_or_default().parse()?;
+    Ok(pages * 4096)
+}
+
+/// No answer is no status: nothing is made up, and one-shot connections that were answered are never taken for such.
+fn r4_close_without_answer(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let mut expected = Vec::new();
+    for number in 10..60 {
+        let (path, facts) = match number % 5 {
+            0 => ("/reluctant", "- truncated"),
+            _ => ("/v1/chat/completions", "200 ok"),
+        };
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(post(path, &format!("n{number}"), "connection: close\r\n", &raw::body(number % 2 == 0, 8)))?;
+        raw.rest();
+        expected.push(format!("n{number} POST {path} {facts}"));
+    }
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Bytes that never were in the server's memory: their number is exact, what they say is a gap, and no outcome is
+/// made up.
+fn r7_sendfile_and_splice(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let mut sizes = Vec::new();
+    let mut raw = Raw::connect(peer.port)?;
+    for (id, path) in [("a", "/sendfile"), ("b", "/splice"), ("c", "/sendfile")] {
+        let path = format!("{path}/v1/chat/completions");
+        raw.send(post(&path, id, "", &raw::body(false, 30)))?;
+        sizes.push(raw.until("}}")?.len() as u64);
+    }
+    raw.send(chat("d", true))?;
+    raw.until(STREAM_END)?;
+    let expected = [
+        "a POST /sendfile/v1/chat/completions 200 ok [\"gap\"]",
+        "b POST /splice/v1/chat/completions 200 ok [\"gap\"]",
+        "c POST /sendfile/v1/chat/completions 200 ok [\"gap\"]",
+        "d POST /v1/chat/completions 200 ok",
+    ];
+    let mut watch = watch;
+    watch.records(peer.port, 4)?;
+    let counted: Vec<u64> = watch.follower.records(peer.port)?.iter().map(|r| r.bytes_out).collect();
+    ensure!(counted[..3] == sizes[..], "bytes out: {counted:?}, the client got {sizes:?}");
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Three megabytes in one answer: the record is there, and right.
+fn r32_large_answer(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let path = "/big/v1/chat/completions";
+    let requests: Vec<_> = (0..3)
+        .map(|n| (post(path, &format!("g{n}"), "", &raw::body(false, 8)), "total_tokens\": 17}}"))
+        .collect();
+    talk(peer.port, &requests)?;
+    let mut watch = watch;
+    let records = watch.records(peer.port, 3)?;
+    let bad = records.iter().find(|r| r.output_tokens != Some(8) || r.model.as_deref() != Some("raw-model"));
+    ensure!(bad.is_none(), "what stands at the end of a large answer was not found: {bad:#?}");
+    expect_all(watch, &mut peer, &[], 3, dir)
+}
+
+/// Requests in one write; answers in their order; a long-lived connection.
+///
+/// A batch is as much as is captured of one call: of a larger one the middle is a gap, and the requests in it are not
+/// seen.
+fn r37_pipelining(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for batch in 0..125 {
+        let requests: String = (0..4).map(|n| chat(&format!("p{batch}-{n}"), (batch + n) % 3 == 0)).collect();
+        raw.send(requests)?;
+        let mut answers = String::new();
+        while answers.matches("HTTP/1.1 200").count() < 4 || !ended(&answers) {
+            answers.push_str(&raw.some()?);
+        }
+    }
+    expect_all(watch, &mut peer, &[], 500, dir)
+}
+
+/// Whether the last answer is whole.
+fn ended(answers: &str) -> bool {
+    answers.ends_with(STREAM_END) || answers.ends_with("}}")
+}
+
+/// A stream has a time to first token, a whole answer has none: no average mixes them.
+fn r59_streams_and_whole_answers(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    talk(
+        peer.port,
+        &[(chat("a", true), STREAM_END), (chat("b", false), "}}"), (chat("c", true), STREAM_END)],
+    )?;
+    let facts = ["a", "b", "c"].map(|id| format!("{id} POST /v1/chat/completions 200 ok"));
+    let expected: Vec<&str> = facts.iter().map(String::as_str).collect();
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let has_ttft: Vec<bool> = records.iter().map(|record| record.ttft_s.is_some()).collect();
+    ensure!(has_ttft == [true, false, true], "TTFT of streams and whole answers: {has_ttft:?}");
+    let within = records.iter().all(|r| r.ttft_s.unwrap_or_default() <= r.e2e_s.unwrap_or_default());
+    ensure!(within, "a first token after the end: {records:#?}");
+    Ok(())
+}
+
+fn r60_events_split_across_writes(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let path = "/split/v1/chat/completions";
+    let requests: Vec<_> =
+        (0..20).map(|n| (post(path, &format!("s{n}"), "", &raw::body(true, 16)), STREAM_END)).collect();
+    talk(peer.port, &requests)?;
+    expect_all(watch, &mut peer, &[], 20, dir)
+}
+
+/// The framing is whole, the stream of events is not; and a server that crashes in the middle.
+fn r60_stream_without_its_end(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let request = |way: &str, id| post(&format!("/{way}/v1/chat/completions"), id, "", &raw::body(true, 8));
+    talk(peer.port, &[(request("unmarked", "a"), STREAM_END)])?;
+    let mut raw = Raw::connect(peer.port)?;
+    raw.send(request("halfway", "b"))?;
+    raw.rest();
+    let expected = [
+        "a POST /unmarked/v1/chat/completions 200 truncated",
+        "b POST /halfway/v1/chat/completions 200 truncated",
+    ];
+    expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+fn abort_in_mid_stream(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..10 {
+        let mut raw = Raw::connect(peer.port)?;
+        let body = raw::body(true, 8);
+        raw.send(post("/endless/v1/chat/completions", &format!("a{number}"), "", &body))?;
+        raw.until("lorem")?;
+        if number % 2 == 0 {
+            raw.end()?;
+        }
+    }
+    let facts: Vec<String> =
+        (0..10).map(|n| format!("a{n} POST /endless/v1/chat/completions 200 client_disconnect")).collect();
+    let expected: Vec<&str> = facts.iter().map(String::as_str).collect();
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let silent = records.iter().find(|record| record.ttft_s.is_none());
+    ensure!(silent.is_none(), "an aborted stream has a first token too: {silent:#?}");
+    Ok(())
+}
+
+fn client_leaves_before_the_answer(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..5 {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(post("/slow", &format!("l{number}"), "x-slow: 0.2\r\n", &raw::body(false, 8)))?;
+        drop(raw);
+    }
+    let mut watch = watch;
+    let records = watch.records(peer.port, 5)?;
+    let invented = records.iter().find(|r| r.outcome.as_deref() != Some("client_disconnect"));
+    ensure!(records.len() == 5 && invented.is_none(), "{records:#?}");
+    watch.finish(peer.port)?;
+    peer.stop()
+}
