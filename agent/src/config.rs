@@ -45,6 +45,17 @@ pub enum SocketTier {
     A,
 }
 
+/// Whether arrival and delivery are seen on the network (design §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkTiming {
+    /// Where this kernel allows it.
+    Auto,
+    /// Or the agent does not start.
+    On,
+    /// Requests begin when they are read.
+    Off,
+}
+
 /// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -64,6 +75,8 @@ pub struct Config {
     pub poll_interval: Duration,
     /// How bytes on sockets are seen.
     pub socket_tier: SocketTier,
+    /// Whether arrival and delivery are seen on the network.
+    pub network_timing: NetworkTiming,
     /// Finished requests kept for the API.
     pub keep_requests: usize,
     /// Label sets per metric family; more go to the series `other`.
@@ -184,6 +197,7 @@ impl Config {
             ring_bytes: 0,
             poll_interval: Duration::ZERO,
             socket_tier: SocketTier::Auto,
+            network_timing: NetworkTiming::Auto,
             keep_requests: 0,
             max_series: 0,
             extra_buckets: Vec::new(),

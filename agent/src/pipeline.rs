@@ -1,9 +1,13 @@
 //! The loop's body over one closed enum of events, and the only owner of the core's state.
 
+mod delivery;
+
+use delivery::Deliveries;
+
 use crate::{
     decode::{blank, decode},
     health::Health,
-    request::{RequestRecord, Requests, Settled},
+    request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
     track::{ServiceId, TrackSettings, Tracked, Tracker},
 };
@@ -39,6 +43,7 @@ pub struct Pipeline {
     health: Health,
     tracker: Tracker,
     requests: Requests,
+    deliveries: Deliveries,
     tracked: Vec<Tracked>,
     settled: Vec<Settled>,
 }
@@ -50,6 +55,7 @@ impl Pipeline {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
             requests: Requests::new(),
+            deliveries: Deliveries::default(),
             tracked: Vec::new(),
             settled: Vec::new(),
         }
@@ -69,10 +75,12 @@ impl Pipeline {
             }
         }
         for tracked in self.tracked.drain(..) {
+            let expired = self.deliveries.expired(&tracked, &mut self.health);
+            out.extend(expired.into_iter().map(|ended| request(ended, &self.tracker, &mut self.health)));
             self.requests.apply(tracked, &mut self.health, &mut self.settled);
         }
         for settled in self.settled.drain(..) {
-            out.push(output(settled, &self.tracker, &mut self.health));
+            out.extend(output(settled, &self.tracker, &mut self.deliveries, &mut self.health));
         }
     }
 
@@ -91,13 +99,27 @@ impl Pipeline {
     }
 }
 
-fn output(settled: Settled, tracker: &Tracker, health: &mut Health) -> Output {
+fn output(
+    settled: Settled,
+    tracker: &Tracker,
+    deliveries: &mut Deliveries,
+    health: &mut Health,
+) -> Option<Output> {
     let name = |id| tracker.service_name(id).to_owned();
     match settled {
-        Settled::Request(ended) => Output::Request(Box::new(report(*ended, tracker, health))),
-        Settled::Step(id, step) => Output::Step { service: name(id), step },
-        Settled::Memory(id, memory) => Output::Memory { service: name(id), memory },
+        Settled::Request(ended) => {
+            deliveries.over(ended, health).map(|ended| request(*ended, tracker, health))
+        }
+        Settled::Delivered(id, delivery) => {
+            deliveries.delivered(id, delivery).map(|ended| request(*ended, tracker, health))
+        }
+        Settled::Step(id, step) => Some(Output::Step { service: name(id), step }),
+        Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }
+}
+
+fn request(ended: Ended, tracker: &Tracker, health: &mut Health) -> Output {
+    Output::Request(Box::new(report(ended, tracker, health)))
 }
 
 impl Names for Tracker {

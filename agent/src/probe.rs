@@ -24,6 +24,6 @@ pub mod verdict;
 pub use discovery::Hints;
 pub use doctor::{Check, Grade, doctor};
 pub use error::ProbeError;
-pub use session::{Session, Settings, SocketTier};
+pub use session::{NetworkTiming, Session, Settings, SocketTier};
 pub use status::Status;
 pub use verdict::ProbeVerdict;

@@ -10,14 +10,17 @@
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
 //! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
+//! | [`arrival`], [`delivery`] | when requests arrived and answers were acknowledged |
 //! | [`body`], [`sse`], [`lines`], [`json`], [`grpc`] | what a body tells |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
 
 mod accepted;
 mod api;
+mod arrival;
 mod body;
 mod connection;
+mod delivery;
 mod exchange;
 mod exchanges;
 mod grpc;
@@ -31,7 +34,7 @@ mod process;
 mod server;
 mod sse;
 
-pub use exchange::{ContentEvent, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
+pub use exchange::{ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
 
 use crate::{
     decode::{Event, Observation, Stamp},
@@ -91,6 +94,10 @@ impl Tracker {
             Event::SocketState(state) => {
                 let (connections, mut cx) = self.split(health, out);
                 connections.state(&state, &mut cx);
+            }
+            Event::SocketAck(ack) => {
+                let (connections, mut cx) = self.split(health, out);
+                connections.ack(&ack, &mut cx);
             }
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);

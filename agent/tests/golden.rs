@@ -50,7 +50,7 @@ struct Truth {
     request_id: String,
     streaming: bool,
     outcome: String,
-    t_first_read_ns: [u64; 2],
+    t_last_read_ns: [u64; 2],
     t_first_token_write_ns: Option<[u64; 2]>,
     t_last_write_ns: Option<[u64; 2]>,
     output_tokens: u64,
@@ -60,6 +60,21 @@ fn truth(name: &str) -> BTreeMap<String, Truth> {
     let text = std::fs::read_to_string(path(name, "truth.jsonl")).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Truth>(line).unwrap());
     lines.map(|truth| (truth.request_id.clone(), truth)).collect()
+}
+
+/// What the client says of a request: times right before and after it was sent.
+#[derive(Deserialize)]
+struct Sent {
+    request_id: String,
+    t_send: u64,
+    t_sent: u64,
+}
+
+/// When each request arrived, between its client's times: only the client can know.
+fn arrivals(name: &str) -> BTreeMap<String, [u64; 2]> {
+    let text = std::fs::read_to_string(path(name, "client.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Sent>(line).unwrap());
+    lines.map(|sent| (sent.request_id, [sent.t_send, sent.t_sent])).collect()
 }
 
 /// Distance of a time from an interval.
@@ -92,7 +107,7 @@ fn every_true_request_is_seen_once_and_no_other() {
 #[test]
 fn times_and_outcomes_are_the_true_ones() {
     for name in RECORDINGS {
-        let truth = truth(name);
+        let (truth, arrivals) = (truth(name), arrivals(name));
         for request in replay(name).0 {
             let id = request.request_id.as_deref().unwrap();
             let true_ = &truth[id];
@@ -104,7 +119,8 @@ fn times_and_outcomes_are_the_true_ones() {
                 (None, None) => true,
                 _ => false,
             };
-            assert!(near(request.t_first_byte_in_ns, Some(true_.t_first_read_ns)), "{id}");
+            assert!(near(request.t_first_byte_in_ns, Some(arrivals[id])), "{id}");
+            assert!(near(request.t_read_done_ns, Some(true_.t_last_read_ns)), "{id}");
             assert!(near(request.t_first_token_ns, true_.t_first_token_write_ns), "{id}");
             assert!(near(request.t_last_byte_out_ns, true_.t_last_write_ns), "{id}");
         }

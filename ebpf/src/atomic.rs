@@ -49,6 +49,24 @@ impl Word {
         value
     }
 
+    /// Sets bits.
+    #[inline(always)]
+    pub(crate) fn or(&self, bits: u64) {
+        // SAFETY: as above.
+        unsafe {
+            asm!("lock *(u64 *)({0} + 0) |= {1}", in(reg) self.0.get(), in(reg) bits, options(nostack));
+        }
+    }
+
+    /// Stores, and orders what is before against what is after.
+    #[inline(always)]
+    pub(crate) fn publish(&self, value: u64) {
+        // SAFETY: as above.
+        unsafe {
+            asm!("{1} = xchg_64({0} + 0, {1})", in(reg) self.0.get(), inout(reg) value => _, options(nostack));
+        }
+    }
+
     /// Replaces `current` by `new`; false if something else was there.
     #[inline(always)]
     pub(crate) fn replace(&self, current: u64, new: u64) -> bool {

@@ -6,8 +6,9 @@
 use core::ptr;
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{HashMap, LruHashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use wire::counter::Counter;
+use wire::names::PORT_WORDS;
 use wire::socket::Offsets;
 
 use crate::atomic::Word;
@@ -30,6 +31,14 @@ pub(crate) static SCOPE: HashMap<u32, u32> = HashMap::with_max_entries(8192, 0);
 
 #[map]
 pub(crate) static LISTEN: HashMap<u64, u32> = HashMap::with_max_entries(8192, 0);
+
+/// Ports of [`LISTEN`], as the agent has it.
+#[map]
+pub(crate) static LISTEN_PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
+
+/// Ports of [`LISTEN`] that were added here. A map of its own, because the agent writes whole words.
+#[map]
+pub(crate) static OWN_PORTS: Array<Word> = Array::with_max_entries(PORT_WORDS, 0);
 
 /// `struct sock` address -> what is known of the socket.
 #[map]
@@ -77,6 +86,17 @@ static OFFSETS: Offsets = Offsets {
     netns_inum: 0,
     task_tgid: 0,
     task_pid: 0,
+    protocol: 0,
+    rcv_nxt: 0,
+    copied_seq: 0,
+    snd_una: 0,
+    snd_nxt: 0,
+    write_seq: 0,
+    srtt_us: 0,
+    total_retrans: 0,
+    segment_seq: 0,
+    segment_end_seq: 0,
+    segment_ack_seq: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

@@ -3,7 +3,9 @@
 mod call;
 mod capture;
 pub(crate) mod identity;
+mod network;
 mod registers;
+mod segment;
 mod sock;
 mod state;
 
@@ -11,7 +13,7 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use wire::names::SCOPE_SOCKETS;
-use wire::socket::{DIR_RECV, DIR_SEND};
+use wire::socket::{DIR_RECV, DIR_SEND, Network};
 
 use self::call::Call;
 use self::capture::Facts;
@@ -79,9 +81,19 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     if result == 0 && call.had_no_room() {
         return Err(Stop::Quiet);
     }
-    let socket = identity::find_or_adopt(sock, now)?;
-    let offset = socket.advance(dir, result.max(0) as u64);
+    // Or another internet socket, which has no entry and gets none.
+    let is_tcp = matches!(family, sock::INET | sock::INET6);
+    let socket = identity::find_or_adopt(sock, is_tcp, now)?;
+    let bytes = if result > 0 { result as u32 } else { 0 };
+    let offset = socket.advance(dir, u64::from(bytes));
+    let network = if bytes == 0 || !is_tcp {
+        Network::default()
+    } else if dir == DIR_RECV {
+        socket.times.of_read(sock, bytes)
+    } else {
+        socket.times.of_write(sock, offset + u64::from(bytes))
+    };
     identity::announce(socket, sock, family, now, task)?;
     let with_payload = is_copied && family != sock::UNIX;
-    capture::emit(&Facts { task, now, id: socket.id(sock), offset, result, dir, call, with_payload })
+    capture::emit(&Facts { task, now, id: socket.id(sock), offset, network, result, dir, call, with_payload })
 }

@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Scope, failure::Failure};
 use crate::{
-    config::{Config, LogLevel, SocketTier},
+    config::{Config, LogLevel, NetworkTiming, SocketTier},
     export, probe,
 };
 
@@ -33,6 +33,11 @@ pub(super) fn probes(config: &Config) -> probe::Settings {
         socket_tier: match config.socket_tier {
             SocketTier::Auto => probe::SocketTier::Auto,
             SocketTier::A => probe::SocketTier::A,
+        },
+        network_timing: match config.network_timing {
+            NetworkTiming::Auto => probe::NetworkTiming::Auto,
+            NetworkTiming::On => probe::NetworkTiming::On,
+            NetworkTiming::Off => probe::NetworkTiming::Off,
         },
     }
 }

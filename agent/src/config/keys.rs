@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::{Config, LogLevel, SocketTier};
+use super::{Config, LogLevel, NetworkTiming, SocketTier};
 
 /// A config key.
 #[derive(Debug)]
@@ -120,6 +120,22 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |config| Value::String(format!("{:?}", config.socket_tier).to_lowercase()),
+    },
+    Key {
+        name: "socket.network_timing",
+        default: r#""auto""#,
+        allowed: "auto, on, off",
+        help: "Times requests from their arrival at the host, not from the server's read, and answers to the client's acknowledgement: where the kernel allows it, or else not start, or never.",
+        read: |config, value| {
+            config.network_timing = match value.as_str()? {
+                "auto" => NetworkTiming::Auto,
+                "on" => NetworkTiming::On,
+                "off" => NetworkTiming::Off,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |config| Value::String(format!("{:?}", config.network_timing).to_lowercase()),
     },
     Key {
         name: "requests.keep",

@@ -40,6 +40,8 @@ pub enum Event<'a> {
     SocketOpen(socket::Open),
     /// A connection closing.
     SocketState(socket::State),
+    /// Everything written is acknowledged.
+    SocketAck(socket::Ack),
     /// A new listening port.
     SocketListen(socket::Listen),
     /// A result marker with its work.
@@ -75,6 +77,7 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::SocketData => return socket_data(record),
         Kind::SocketOpen => Event::SocketOpen(fixed(record)?),
         Kind::SocketState => Event::SocketState(fixed(record)?),
+        Kind::SocketAck => Event::SocketAck(fixed(record)?),
         Kind::SocketListen => Event::SocketListen(fixed(record)?),
         Kind::Step => Event::Step(fixed(record)?),
         Kind::Memory => Event::Memory(fixed(record)?),

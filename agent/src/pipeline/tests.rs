@@ -1,5 +1,7 @@
 //! From record bytes to request records.
 
+use std::mem::offset_of;
+
 use wire::{Header, Kind, cuda, socket};
 use zerocopy::IntoBytes;
 
@@ -56,6 +58,7 @@ fn data(ms: u64, dir: u8, offset: &mut usize, text: &str) -> Vec<u8> {
         header: header(Kind::SocketData, size_of::<socket::Data>() + text.len(), ms),
         id: ID,
         offset: *offset as u64,
+        network: socket::Network::default(),
         result: i32::from(len),
         requested: u32::from(len),
         head_len: len,
@@ -174,7 +177,8 @@ fn every_record_is_decoded_or_failed() {
 /// They go into the recording as well, and nothing has masked their payload.
 #[test]
 fn a_record_that_fails_has_no_text_and_fails_again() {
-    let (abi, kind, head_len, dir) = (0, 2, 56, 62);
+    let (abi, kind) = (offset_of!(Header, abi), offset_of!(Header, kind));
+    let (head_len, dir) = (offset_of!(socket::Data, head_len), offset_of!(socket::Data, dir));
     for (at, reason) in [(abi, "abi"), (kind, "unknown_kind"), (head_len, "short"), (dir, "bad_field")] {
         let mut record = data(5, socket::DIR_RECV, &mut 0, "a secret");
         record[at] = 77;

@@ -44,6 +44,7 @@ pub const TRACEPOINTS: &[Tracepoint] = &[
     Tracepoint { program: names::PROG_SOCK_SEND, name: "sock_send_length" },
     Tracepoint { program: names::PROG_SOCK_STATE, name: "inet_sock_set_state" },
     Tracepoint { program: names::PROG_SOCK_DESTROY, name: "tcp_destroy_sock" },
+    Tracepoint { program: names::PROG_SEGMENT, name: "tcp_probe" },
     Tracepoint { program: names::PROG_EXEC, name: "sched_process_exec" },
     Tracepoint { program: names::PROG_FORK, name: "sched_process_fork" },
     Tracepoint { program: names::PROG_EXIT, name: "sched_process_exit" },
@@ -68,6 +69,9 @@ pub fn loses(program: Program) -> &'static str {
         names::PROG_SOCK_RECV | names::PROG_SOCK_SEND => "requests are not seen",
         names::PROG_SOCK_DESTROY => "a socket address that is used again may continue an old connection",
         names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
+        names::PROG_SEGMENT => {
+            "the wait of requests before they are read, and the delivery of answers, are not known"
+        }
         names::PROG_EXEC | names::PROG_FORK | names::PROG_EXIT => {
             "new processes are noticed only by the next scan"
         }
@@ -212,11 +216,18 @@ impl Attacher {
         }
     }
 
-    fn attach_tracepoints(&mut self) {
-        for point in TRACEPOINTS {
+    fn attach_tracepoints(&mut self, options: &Options) {
+        let wanted = |point: &&Tracepoint| options.network_timing || point.program != names::PROG_SEGMENT;
+        for point in TRACEPOINTS.iter().filter(wanted) {
             let intent =
                 Intent { program: point.program, target: point.name.to_owned(), loses: loses(point.program) };
-            let outcome = self.attach_tracepoint(point);
+            // Without its fields it would tell wrong times.
+            let is_blind = point.program == names::PROG_SEGMENT && options.offsets.rcv_nxt == 0;
+            let outcome = if is_blind {
+                Outcome { absent: vec!["type information on tcp_sock and tcp_skb_cb"], ..Outcome::default() }
+            } else {
+                self.attach_tracepoint(point)
+            };
             self.tracepoints.push(judge(&intent, &outcome));
         }
     }

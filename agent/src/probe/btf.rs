@@ -229,6 +229,29 @@ impl Btf {
             netns_inum: self.offset("net.ns.inum")?,
             task_tgid: self.offset("task_struct.tgid")?,
             task_pid: self.offset("task_struct.pid")?,
+            // A bit field on old kernels.
+            protocol: self.offset("sock.sk_protocol").unwrap_or(0),
+            ..self.network_offsets().unwrap_or_default()
+        })
+    }
+
+    /// The offsets for arrival and acknowledgement alone; the others are 0.
+    pub fn network_offsets(&self) -> Result<Offsets, BtfError> {
+        let tcp = |field: &str| self.offset(&format!("tcp_sock.{field}"));
+        let control = self.offset("sk_buff.cb")?;
+        let segment = |field: &str| Ok(control + self.offset(&format!("tcp_skb_cb.{field}"))?);
+        Ok(Offsets {
+            rcv_nxt: tcp("rcv_nxt")?,
+            copied_seq: tcp("copied_seq")?,
+            snd_una: tcp("snd_una")?,
+            snd_nxt: tcp("snd_nxt")?,
+            write_seq: tcp("write_seq")?,
+            srtt_us: tcp("srtt_us")?,
+            total_retrans: tcp("total_retrans")?,
+            segment_seq: segment("seq")?,
+            segment_end_seq: segment("end_seq")?,
+            segment_ack_seq: segment("ack_seq")?,
+            ..Offsets::default()
         })
     }
 }

@@ -47,6 +47,9 @@ pub enum ProbeError {
     /// Tier A was demanded.
     #[error("socket_tier = \"a\" needs the tracepoints sock_send_length and sock_recv_length of Linux 6.3")]
     SocketTier,
+    /// Network timing was demanded.
+    #[error("socket.network_timing = \"on\" cannot be had on this kernel: {0}")]
+    NetworkTiming(String),
     /// No thread for discovery.
     #[error("cannot start the discovery thread")]
     Thread(#[source] io::Error),

@@ -41,6 +41,18 @@ pub enum SocketTier {
     A,
 }
 
+/// Whether arrival and delivery are seen on the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkTiming {
+    /// Where the kernel allows it; otherwise a verdict says what is lost.
+    #[default]
+    Auto,
+    /// Or fail.
+    On,
+    /// Not attached.
+    Off,
+}
+
 /// What to watch, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -54,6 +66,8 @@ pub struct Settings {
     pub ring_bytes: u32,
     /// Which hooks see socket calls.
     pub socket_tier: SocketTier,
+    /// Whether arrival and delivery are seen on the network.
+    pub network_timing: NetworkTiming,
 }
 
 impl Default for Settings {
@@ -65,6 +79,7 @@ impl Default for Settings {
             // Mapped twice by design, and all of it counts as resident: 16 MiB of the memory budget.
             ring_bytes: 8 << 20,
             socket_tier: SocketTier::Auto,
+            network_timing: NetworkTiming::Auto,
         }
     }
 }
@@ -87,7 +102,9 @@ impl Session {
     ) -> Result<(Self, RingSource), ProbeError> {
         let kernel = check_host()?;
         let ring_bytes = ring_size(settings.ring_bytes);
-        let (attacher, maps) = attach::load(BPF_OBJECT, &Options { ring_bytes, offsets: offsets(), kernel })?;
+        let network_timing = settings.network_timing != NetworkTiming::Off;
+        let options = Options { ring_bytes, offsets: offsets(), kernel, network_timing };
+        let (attacher, maps) = attach::load(BPF_OBJECT, &options)?;
         let mut status = Status {
             ring_bytes,
             probes: attacher.verdicts(),
@@ -98,14 +115,17 @@ impl Session {
         if settings.socket_tier == SocketTier::A && !has_tier_a(&status) {
             return Err(ProbeError::SocketTier);
         }
-        let Maps { ring, scope, listen, counters } = maps;
+        if settings.network_timing == NetworkTiming::On {
+            check_network_timing(&status)?;
+        }
+        let Maps { ring, scope, listen, ports, counters } = maps;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
         let stopped = Arc::new(AtomicBool::new(false));
         let discovery = Discovery::new(Parts {
             procfs: ProcFs::default(),
             attacher,
-            maps: KernelMaps { scope, listen, counters },
+            maps: KernelMaps { scope, listen, ports, counters },
             observations,
             wanted: wanted(settings),
             interval: settings.scan_interval,
@@ -187,6 +207,16 @@ fn offsets() -> Offsets {
 /// The kernel takes powers of two, and at least a page.
 fn ring_size(bytes: u32) -> u32 {
     bytes.clamp(64 << 10, 1 << 30).next_power_of_two()
+}
+
+fn check_network_timing(status: &Status) -> Result<(), ProbeError> {
+    match status.probes.iter().find(|probe| probe.program == wire::names::PROG_SEGMENT) {
+        Some(probe) if probe.state == State::Attached => Ok(()),
+        probe => {
+            let reason = probe.and_then(|probe| probe.reason.clone());
+            Err(ProbeError::NetworkTiming(reason.unwrap_or_else(|| "not attached".to_owned())))
+        }
+    }
 }
 
 fn has_tier_a(status: &Status) -> bool {

@@ -45,6 +45,18 @@ pub enum Confidence {
     Bounded,
 }
 
+/// How the arrival of a request is known. The order is from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// From the segments that carried it.
+    Wire,
+    /// At the latest at that time: it came in many segments while others were unread.
+    Bounded,
+    /// Not known: the time is that of the server's read.
+    Read,
+}
+
 /// A warning attached to a request: something was guessed or is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -114,6 +126,9 @@ pub struct RequestRecord {
     pub t_first_byte_in_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub t_last_byte_in_ns: Option<u64>,
+    /// What the two times above are: when the bytes arrived, or when they were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrival: Option<Arrival>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub t_read_done_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +158,12 @@ pub struct RequestRecord {
     pub e2e_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_s: Option<f64>,
+    /// Smoothed round-trip time of the connection when the answer was acknowledged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srtt_s: Option<f64>,
+    /// Segments that were sent again for this answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmits: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

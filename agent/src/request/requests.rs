@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     health::Health,
-    track::{ContentEvent, Exchange, ExchangeId, ServiceId, Tracked},
+    track::{ContentEvent, Delivery, Exchange, ExchangeId, ServiceId, Tracked},
 };
 
 /// Requests in flight that are remembered.
@@ -31,6 +31,8 @@ const LOSSES: [Counter; 4] = [Counter::DropSocket, Counter::DropStep, Counter::D
 pub enum Settled {
     /// A request is over.
     Request(Box<Ended>),
+    /// The answer of a request is with the client, or that will never be known.
+    Delivered(ExchangeId, Option<Delivery>),
     /// A GPU step of a process of a service, of whatever work.
     Step(ServiceId, cuda::Step),
     /// A memory call of a process of a service.
@@ -70,6 +72,7 @@ impl Requests {
             }
             Tracked::Content { exchange, event } => self.content(exchange, event, health),
             Tracked::Finished(exchange) => self.finished(*exchange, health, out),
+            Tracked::Delivered { exchange, delivery } => out.push(Settled::Delivered(exchange, delivery)),
             Tracked::Step { service, step } => {
                 self.step(service, &step, health);
                 out.push(Settled::Step(service, step));
@@ -209,7 +212,7 @@ impl Requests {
         let Self { live: all, services, scratch, .. } = self;
         let Some(service) = services.get_mut(&live.service) else { return Assignment::default() };
         let (Some(_), Some(read), Some(end)) =
-            (exchange.first_byte_in_ns, live.read_ns.or(exchange.last_byte_in_ns), exchange.last_byte_out_ns)
+            (exchange.first_byte_in_ns, live.read_ns.or(exchange.read_done_ns), exchange.last_byte_out_ns)
         else {
             return Assignment::default();
         };

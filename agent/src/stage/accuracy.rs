@@ -117,6 +117,8 @@ fn stamps(exchange: &Exchange, forward: Option<Forward>) -> Stamps {
     Stamps {
         first_in: exchange.first_byte_in_ns.unwrap_or_default(),
         last_in: exchange.last_byte_in_ns.unwrap_or_default(),
+        read: exchange.last_byte_in_ns.unwrap_or_default(),
+        timed: false,
         last_out: exchange.last_byte_out_ns.unwrap_or_default(),
         blocked: 0,
         forward,

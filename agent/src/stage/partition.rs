@@ -5,8 +5,10 @@ use crate::request::{Forward, Range};
 /// A stage of a request, as in the design's section 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// First to last request byte read.
+    /// First to last request byte arrived; read, where arrivals are not seen.
     NetworkIn,
+    /// Arrived to read; absent where arrivals are not seen.
+    AcceptWait,
     /// Read to first launch, while the engine was not busy with others.
     Preprocess,
     /// Read to first launch, while it was.
@@ -30,6 +32,7 @@ impl Stage {
     pub fn key(self) -> &'static str {
         match self {
             Self::NetworkIn => "network_in_s",
+            Self::AcceptWait => "accept_wait_s",
             Self::Preprocess => "preprocess_s",
             Self::Queue => "queue_s",
             Self::Prefill => "prefill_s",
@@ -45,10 +48,14 @@ impl Stage {
 /// What a partition is made of, ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
-    /// First request byte read.
+    /// First request byte arrived.
     pub first_in: u64,
-    /// Last request byte read.
+    /// Last request byte arrived; its read, where arrivals are not seen.
     pub last_in: u64,
+    /// Last request byte read.
+    pub read: u64,
+    /// Arrivals are seen.
+    pub timed: bool,
     /// Last response byte written.
     pub last_out: u64,
     /// Time in which a full socket kept the server from writing.
@@ -60,7 +67,7 @@ pub struct Stamps {
 /// A request's wall time in stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// First request byte read to last response byte written, ns.
+    /// First request byte arrived to last response byte written, ns.
     pub e2e: u64,
     /// Stages and their lengths in ns; they add up to `e2e`.
     pub stages: Vec<(Stage, u64)>,
@@ -89,8 +96,12 @@ pub fn partition(stamps: &Stamps) -> Partition {
     let backwards = stamps.last_out < stamps.first_in;
     let end = stamps.last_out.max(stamps.first_in);
     let mut order = Order { last: stamps.first_in, end, adjusted: backwards };
-    let read = order.next(stamps.last_in);
-    let mut stages = vec![(Stage::NetworkIn, read - stamps.first_in)];
+    let arrived = order.next(stamps.last_in);
+    let read = order.next(stamps.read);
+    let mut stages = vec![(Stage::NetworkIn, arrived - stamps.first_in)];
+    if stamps.timed {
+        stages.push((Stage::AcceptWait, read - arrived));
+    }
     let done = match &stamps.forward {
         Some(forward) => forward_stages(forward, read, &mut order, &mut stages),
         None => read,
@@ -129,7 +140,7 @@ pub fn bounds(stamps: &Stamps, range: &Range) -> Vec<(Stage, [u64; 2])> {
     let gap = |from: [u64; 2], to: [u64; 2]| [to[0].saturating_sub(from[1]), to[1].saturating_sub(from[0])];
     let end = stamps.last_out;
     let [first, last, queue] = [range.first_launch, range.last_result, range.queue];
-    let before = first.map(|t| t.saturating_sub(stamps.last_in));
+    let before = first.map(|t| t.saturating_sub(stamps.read));
     // Between two first launches at most their distance is added to either, so both grow with it.
     let mut all = vec![
         (Stage::Preprocess, [before[0].saturating_sub(queue[0]), before[1].saturating_sub(queue[1])]),
@@ -152,7 +163,7 @@ mod tests {
     use super::*;
 
     fn stamps(first_in: u64, last_in: u64, last_out: u64, blocked: u64, forward: Option<Forward>) -> Stamps {
-        Stamps { first_in, last_in, last_out, blocked, forward }
+        Stamps { first_in, last_in, read: last_in, timed: false, last_out, blocked, forward }
     }
 
     fn forward(first_launch: u64, first_result: Option<u64>, last_result: u64, queue: u64) -> Forward {
@@ -165,8 +176,8 @@ mod tests {
     #[test]
     fn partitions() {
         use Stage::{
-            Decode as D, Forward as F, NetworkIn as I, NetworkOut as O, Postprocess as Po, Prefill as Pf,
-            Preprocess as Pr, Queue as Q, Unattributed as U,
+            AcceptWait as A, Decode as D, Forward as F, NetworkIn as I, NetworkOut as O, Postprocess as Po,
+            Prefill as Pf, Preprocess as Pr, Queue as Q, Unattributed as U,
         };
         let cases: Vec<Case<'_>> = vec![
             (
@@ -198,6 +209,12 @@ mod tests {
                 "blocked longer than there was time after the last result",
                 stamps(0, 0, 100, 50, Some(forward(10, Some(20), 90, 0))),
                 vec![(I, 0), (Pr, 10), (Q, 0), (Pf, 10), (D, 70), (Po, 0), (O, 10), (U, 0)],
+                false,
+            ),
+            (
+                "arrived at 100 to 110, read at 200",
+                Stamps { read: 200, timed: true, ..stamps(100, 110, 1000, 0, None) },
+                vec![(I, 10), (A, 90), (O, 0), (U, 800)],
                 false,
             ),
             ("backwards", stamps(500, 600, 400, 7, None), vec![(I, 0), (O, 0), (U, 0)], true),

@@ -7,7 +7,7 @@ use crate::{
     health::Health,
     request::{
         Ended, RequestRecord,
-        record::{Confidence, Flag},
+        record::{Arrival, Confidence, Flag},
     },
     track::{Exchange, ServiceId},
 };
@@ -41,6 +41,7 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         sampled: true,
         ..RequestRecord::default()
     };
+    delivery(&mut record, &exchange);
     stream_times(&mut record, &exchange);
     wire(&mut record, exchange);
     if let Some(stamps) = stamps {
@@ -67,6 +68,8 @@ fn stamps(exchange: &Exchange, assignment: &crate::request::Assignment) -> Optio
     Some(Stamps {
         first_in: exchange.first_byte_in_ns?,
         last_in: exchange.last_byte_in_ns?,
+        read: exchange.read_done_ns?,
+        timed: exchange.arrival.is_some_and(|source| source != Arrival::Read),
         last_out: exchange.last_byte_out_ns?,
         blocked: exchange.blocked_ns,
         forward: assignment.forward,
@@ -77,6 +80,14 @@ fn stages(record: &mut RequestRecord, partition: &Partition) {
     record.e2e_s = Some(seconds(partition.e2e));
     record.stages =
         partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
+}
+
+fn delivery(record: &mut RequestRecord, exchange: &Exchange) {
+    let Some(delivery) = exchange.delivery else { return };
+    record.t_acked_ns = Some(delivery.acked_ns);
+    record.delivery_s = exchange.last_byte_out_ns.map(|t| seconds(delivery.acked_ns.saturating_sub(t)));
+    record.srtt_s = delivery.srtt_us.map(|us| f64::from(us) / 1e6);
+    record.retransmits = delivery.retransmits;
 }
 
 /// What a stream's content events tell.
@@ -132,8 +143,8 @@ fn wire(record: &mut RequestRecord, exchange: Exchange) {
     record.t_accept_ns = exchange.accept_ns;
     record.t_first_byte_in_ns = exchange.first_byte_in_ns;
     record.t_last_byte_in_ns = exchange.last_byte_in_ns;
-    // Arrival is the read as long as the network's own times are not observed.
-    record.t_read_done_ns = exchange.last_byte_in_ns;
+    record.arrival = exchange.arrival;
+    record.t_read_done_ns = exchange.read_done_ns;
     record.t_first_byte_out_ns = exchange.first_byte_out_ns;
     record.t_first_token_ns = exchange.first_token_ns;
     record.t_last_byte_out_ns = exchange.last_byte_out_ns;

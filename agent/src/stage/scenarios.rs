@@ -84,6 +84,7 @@ fn stream(id: u64, read: u64, content: &[u64]) -> Exchange {
         status: Some(200),
         first_byte_in_ns: Some((read - 1) * MS),
         last_byte_in_ns: Some(read * MS),
+        read_done_ns: Some(read * MS),
         first_token_ns: content.first().map(|e| e.time_ns),
         last_byte_out_ns: content.last().map(|e| e.time_ns + MS),
         content_total: content.len() as u64,
@@ -276,6 +277,7 @@ fn began_before_the_agent() {
     let mut exchange = stream(1, 100, &[141, 151]);
     exchange.first_byte_in_ns = None;
     exchange.last_byte_in_ns = None;
+    exchange.read_done_ns = None;
     exchange.flags = vec![Flag::MidStream];
     let (records, health) = run(vec![
         step(ENGINE, 105, 140),

@@ -372,6 +372,7 @@ pub(super) fn exchange(id: usize, request: &Request, end: u64) -> Exchange {
         outcome: Some(if request.abort_after == u64::MAX { Outcome::Ok } else { Outcome::ClientDisconnect }),
         first_byte_in_ns: Some(request.read - 30 * US),
         last_byte_in_ns: Some(request.read),
+        read_done_ns: Some(request.read),
         first_token_ns: content.first().map(|e| e.time_ns),
         last_byte_out_ns: Some(end),
         content_total: content.len() as u64,

@@ -114,6 +114,20 @@ impl Accepted {
         }
     }
 
+    /// The client has acknowledged what was written. (Not followed for each stream of HTTP/2.)
+    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
+        if let Self::Http1(server) = self {
+            server.ack(ack, cx);
+        }
+    }
+
+    /// The connection is out of sight: no acknowledgement will come.
+    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
+        if let Self::Http1(server) = self {
+            server.give_up_deliveries(cx);
+        }
+    }
+
     /// Ends what is open; whatever comes after is of no use.
     pub(super) fn finish(&mut self, ending: Ending, why: &'static str, at: Stamp, cx: &mut Context<'_>) {
         match self {

@@ -95,15 +95,25 @@ impl Connections {
             return drop_payload(Payload { head: &mut head[proof..], tail }, "client_side", cx);
         }
         match &mut connection.role {
+            // It stays one, since its last answer may not be acknowledged yet.
             Role::Server(server) => {
+                if let Some(why) = server.closed() {
+                    return drop_payload(payload, why, cx);
+                }
                 server.data(data, payload, cx);
                 if let Some(why) = server.closed() {
                     cx.health.ignore(why);
-                    connection.role = Role::Ignored(why);
                 }
             }
             Role::Ignored(why) => drop_payload(payload, why, cx),
             Role::Unknown => drop_payload(payload, "role_unknown", cx),
+        }
+    }
+
+    /// Everything written on a connection is acknowledged.
+    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
+        if let Some(Connection { role: Role::Server(server), .. }) = self.table.get_mut(&ack.id) {
+            server.ack(ack, cx);
         }
     }
 
@@ -117,6 +127,9 @@ impl Connections {
         }
         if state.new != socket::tcp::CLOSE {
             return;
+        }
+        if let Role::Server(server) = &mut connection.role {
+            server.give_up_deliveries(cx);
         }
         if matches!(state.old, socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT) {
             // After a reset a write may still return; without this entry it would look like a new connection.
@@ -149,6 +162,7 @@ impl Connections {
         for connection in found {
             if let Role::Server(server) = &mut connection.role {
                 server.finish(ending, why, at, cx);
+                server.give_up_deliveries(cx);
             }
             connection.role = Role::Ignored(why);
         }

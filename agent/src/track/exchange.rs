@@ -2,7 +2,7 @@
 
 use wire::{cuda, socket::SockId};
 
-use crate::request::record::{Flag, Outcome};
+use crate::request::record::{Arrival, Flag, Outcome};
 
 /// An exchange, numbered in the order in which their first bytes were seen. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +45,14 @@ pub enum Tracked {
     /// The exchange is over. There was no [`Tracked::RequestRead`] for it if its request was not read to the end
     /// (an answer before that, a disconnect, a loss, or the agent came too late).
     Finished(Box<Exchange>),
+    /// The answer of a finished exchange that has [`Exchange::awaits_delivery`] is with the client, or it will never
+    /// be known (`None`). Comes once for each.
+    Delivered {
+        /// Which exchange.
+        exchange: ExchangeId,
+        /// When, and over what network.
+        delivery: Option<Delivery>,
+    },
     /// A GPU step of a process that belongs to a service.
     Step {
         /// Its service.
@@ -78,6 +86,17 @@ pub enum Tracked {
         /// Now, monotonic.
         time_ns: u64,
     },
+}
+
+/// The client has acknowledged the last byte of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// When.
+    pub acked_ns: u64,
+    /// Smoothed round-trip time then, microseconds.
+    pub srtt_us: Option<u32>,
+    /// Segments sent again since the answer before on this connection.
+    pub retransmits: Option<u32>,
 }
 
 /// One finished exchange: everything that the wire told of it. `None` means not known.
@@ -121,16 +140,24 @@ pub struct Exchange {
     pub finish_reason: Option<String>,
     /// Connection established (only for the first exchange on it).
     pub accept_ns: Option<u64>,
-    /// First request byte read.
+    /// First request byte arrived; read, where [`Self::arrival`] says so.
     pub first_byte_in_ns: Option<u64>,
-    /// Last request byte read.
+    /// Last request byte arrived; likewise.
     pub last_byte_in_ns: Option<u64>,
+    /// How the two are known.
+    pub arrival: Option<Arrival>,
+    /// Last request byte read.
+    pub read_done_ns: Option<u64>,
     /// First byte of the final response head written.
     pub first_byte_out_ns: Option<u64>,
     /// First content-bearing event of a streaming answer; `None` for other answers, which have no TTFT.
     pub first_token_ns: Option<u64>,
     /// Last response byte written.
     pub last_byte_out_ns: Option<u64>,
+    /// Delivery of the answer, where it was known when the exchange finished.
+    pub delivery: Option<Delivery>,
+    /// A [`Tracked::Delivered`] will come.
+    pub awaits_delivery: bool,
     /// Connection closed or aborted while the exchange was open.
     pub close_ns: Option<u64>,
     /// Request bytes, head included.

@@ -2,16 +2,22 @@
 
 use std::collections::VecDeque;
 
-use wire::socket::SockId;
+use wire::socket::{Network, SockId};
 
 use super::{
-    Exchange, ExchangeId, Tracked,
+    Delivery, Exchange, ExchangeId, Tracked,
+    arrival::Arrivals,
     body::Body,
+    delivery::Deliveries,
     http1::{Side, head},
     open::{Ending, Open},
     process::Processes,
 };
-use crate::{decode::Stamp, health::Health, request::record::Flag};
+use crate::{
+    decode::Stamp,
+    health::Health,
+    request::record::{Arrival, Flag},
+};
 
 mod responses;
 
@@ -63,6 +69,8 @@ pub(super) struct Exchanges {
     peer_closed_ns: Option<u64>,
     blocked_since_ns: Option<u64>,
     last_read: Option<Stamp>,
+    arrivals: Arrivals,
+    deliveries: Deliveries,
 }
 
 impl Exchanges {
@@ -82,6 +90,8 @@ impl Exchanges {
             peer_closed_ns: None,
             blocked_since_ns: None,
             last_read: None,
+            arrivals: Arrivals::default(),
+            deliveries: Deliveries::default(),
         }
     }
 
@@ -140,8 +150,29 @@ impl Exchanges {
     }
 
     /// Request bytes were read.
-    pub(super) fn read(&mut self, at: Stamp) {
+    pub(super) fn read(&mut self, at: Stamp, arrivals: Arrivals) {
         self.last_read = Some(at);
+        self.arrivals = arrivals;
+    }
+
+    /// Request bytes were read on a connection of which arrivals are not followed.
+    pub(super) fn read_at(&mut self, at: Stamp) {
+        self.read(at, Arrivals::new(Network::default(), at.time_ns));
+    }
+
+    /// Arrival of the bytes that were read last.
+    pub(super) fn arrivals(&mut self) -> &mut Arrivals {
+        &mut self.arrivals
+    }
+
+    /// Everything up to byte `offset` of the responses is acknowledged.
+    pub(super) fn acked(&mut self, offset: u64, delivery: Delivery, cx: &mut Context<'_>) {
+        self.deliveries.acked(offset, delivery, cx.out);
+    }
+
+    /// Acknowledgements will not be seen any more.
+    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
+        self.deliveries.give_up(cx.out);
     }
 
     /// A request begins. False when there are too many.
@@ -152,7 +183,10 @@ impl Exchanges {
         }
         self.reading = true;
         self.request_body = Body::Opaque;
-        self.begin(at, cx).exchange.first_byte_in_ns = Some(at.time_ns);
+        let (time_ns, source) = self.arrivals.next();
+        let exchange = &mut self.begin(at, cx).exchange;
+        exchange.first_byte_in_ns = Some(time_ns);
+        exchange.arrival = Some(source);
         true
     }
 
@@ -183,9 +217,10 @@ impl Exchanges {
     /// The request's last byte was read.
     pub(super) fn request_end(&mut self, at: Stamp, cx: &mut Context<'_>) {
         let body = std::mem::take(&mut self.request_body);
+        let arrived = self.arrivals.last();
         if let Some(open) = self.current_request() {
             open.request_body(&body);
-            open.request_read(at);
+            open.request_read(at, arrived);
             announce(open, at, cx);
         }
         self.reading = false;
@@ -271,7 +306,22 @@ impl Exchanges {
             return;
         }
         open.exchange.service = service;
+        if ending == Ending::Complete {
+            self.deliver(&mut open);
+        }
         cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+    }
+}
+
+impl Exchanges {
+    /// Notes the delivery of an answer that is complete, or that it is still to come.
+    fn deliver(&mut self, open: &mut Open) {
+        // Where arrivals are not seen, acknowledgements are not either.
+        if open.exchange.arrival.is_none_or(|source| source == Arrival::Read) {
+            return;
+        }
+        open.exchange.delivery = self.deliveries.ended();
+        open.exchange.awaits_delivery = open.exchange.delivery.is_none() && self.deliveries.wait(open.id);
     }
 }
 

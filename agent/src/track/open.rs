@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     decode::Stamp,
-    request::record::{Flag, Outcome},
+    request::record::{Arrival, Flag, Outcome},
 };
 
 /// Why an exchange is over.
@@ -156,10 +156,19 @@ impl Open {
     }
 
     /// The request's last byte was read.
-    pub(super) fn request_read(&mut self, at: Stamp) {
+    pub(super) fn request_read(&mut self, at: Stamp, (arrived_ns, source): (u64, Arrival)) {
         self.request_done = true;
-        self.exchange.last_byte_in_ns = Some(at.time_ns);
-        self.exchange.reader_tid = at.tid;
+        let exchange = &mut *self.exchange;
+        let (arrived_ns, source) = match (exchange.arrival, source) {
+            // Without the beginning, the end would make a stage that nobody can read.
+            (None | Some(Arrival::Read), _) => (at.time_ns, Arrival::Read),
+            (Some(_), Arrival::Read) => (at.time_ns, Arrival::Bounded),
+            (Some(first), source) => (arrived_ns, first.max(source)),
+        };
+        exchange.last_byte_in_ns = Some(arrived_ns.max(exchange.first_byte_in_ns.unwrap_or_default()));
+        exchange.arrival = Some(source);
+        exchange.read_done_ns = Some(at.time_ns);
+        exchange.reader_tid = at.tid;
     }
 
     /// The final response's head was written; its first byte at `begun_ns`. The reader of its body.

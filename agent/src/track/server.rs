@@ -9,6 +9,8 @@
 use wire::socket;
 
 use super::{
+    Delivery,
+    arrival::Arrivals,
     exchanges::{Context, Exchanges, Origin},
     http1::{Direction, Found, Gap, Piece, Side, ends_chunked, head},
     mask::mask_all,
@@ -117,8 +119,12 @@ impl Server {
         };
         *expected = Some(data.offset.saturating_add(len));
         match side {
-            Side::Request => self.exchanges.read(at),
-            Side::Response => self.exchanges.wrote(at.time_ns, u64::from(data.requested) > len),
+            Side::Request => self.exchanges.read(at, Arrivals::new(data.network, at.time_ns)),
+            Side::Response => {
+                let full = u64::from(data.requested) > len;
+                let end = data.offset.saturating_add(len);
+                self.exchanges.wrote(at.time_ns, full, end, data.network.last_ns);
+            }
         }
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
@@ -130,6 +136,9 @@ impl Server {
         let middle = len.saturating_sub((head.len() + tail.len()) as u64);
         self.feed(side, head, middle == 0 && tail.is_empty(), at, cx);
         if middle > 0 {
+            if side == Side::Request {
+                self.exchanges.arrivals().reach(len - tail.len() as u64);
+            }
             self.gap(side, middle, false, at, cx);
         }
         if !tail.is_empty() {
@@ -203,6 +212,7 @@ impl Server {
     }
 
     fn request_piece(&mut self, piece: Piece<'_>, used: u64, at: Stamp, cx: &mut Context<'_>) {
+        self.exchanges.arrivals().advance(used);
         self.exchanges.request_bytes(used);
         match piece {
             Piece::Begin => {
@@ -354,6 +364,21 @@ impl Server {
                 self.exchanges.response_found(&head[begin..end], at, request_lost, cx);
             }
         }
+    }
+
+    /// The client has acknowledged what was written.
+    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
+        let delivery = Delivery {
+            acked_ns: ack.header.time_ns,
+            srtt_us: (ack.srtt_us > 0).then_some(ack.srtt_us),
+            retransmits: Some(ack.retransmits),
+        };
+        self.exchanges.acked(ack.offset, delivery, cx);
+    }
+
+    /// The connection is out of sight: no acknowledgement will come.
+    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
+        self.exchanges.give_up_deliveries(cx);
     }
 
     /// The connection went to another state.

@@ -61,6 +61,7 @@ impl Wire {
             header: header(Kind::SocketData, size_of::<socket::Data>() + bytes.len(), time_ns),
             id: CONNECTION,
             offset: *offset,
+            network: socket::Network::default(),
             result: bytes.len().try_into().unwrap(),
             requested: 0,
             head_len: bytes.len().try_into().unwrap(),

@@ -11,13 +11,13 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use wire::Kind;
 use wire::counter::Counter;
-use wire::socket::{Data, FLAG_IOVEC_TRUNCATED, FLAG_NO_PAYLOAD, HEAD, SockId, TAIL, WHOLE};
+use wire::socket::{Data, FLAG_IOVEC_TRUNCATED, FLAG_NO_PAYLOAD, HEAD, Network, SockId, TAIL, WHOLE};
 
 use super::call::{Call, GO_ON, MAX_SEGMENTS, STOP, Source, for_segments, segment};
 use crate::emit::{Outcome, count, reserve, submit, write_header};
 use crate::scope::Task;
 
-/// Payload of the classes for one buffer; the records are then 128, 512 and 1600 bytes.
+/// Payload of the classes for one buffer; the records are then 152, 536 and 1624 bytes.
 const SMALL: usize = 64;
 const MEDIUM: usize = 448;
 
@@ -27,6 +27,7 @@ pub(crate) struct Facts {
     pub(crate) now: u64,
     pub(crate) id: SockId,
     pub(crate) offset: u64,
+    pub(crate) network: Network,
     pub(crate) result: i32,
     pub(crate) dir: u8,
     pub(crate) call: Call,
@@ -269,6 +270,7 @@ fn finish<const ROOM: usize>(entry: &mut RingBufEntry<Record<ROOM>>, facts: &Fac
         write_header(&raw mut (*data).header, Kind::SocketData, len, facts.now, facts.task);
         (*data).id = facts.id;
         (*data).offset = facts.offset;
+        (*data).network = facts.network;
         (*data).result = facts.result;
         (*data).requested = facts.call.requested;
         (*data).head_len = captured.head as u16;

@@ -2,13 +2,18 @@
 
 use wire::Kind;
 use wire::counter::Counter;
-use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_UNKNOWN, SockId, tcp};
+use wire::names::listen_key;
+use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, tcp};
 
+use super::network::Times;
 use super::sock::Sock;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
-use crate::maps::SOCKS;
+use crate::maps::{LISTEN, SOCKS};
 use crate::scope::Task;
+
+/// `BPF_NOEXIST`.
+const NO_EXIST: u64 = 1;
 
 /// What is known of a socket.
 #[repr(C)]
@@ -26,10 +31,13 @@ pub(crate) struct Socket {
     /// `FLAG_MID_STREAM` or 0.
     flags: u8,
     reserved: [u8; 6],
+    /// When its bytes crossed the network.
+    pub(crate) times: Times,
 }
 
 impl Socket {
-    fn new(birth_ns: u64, role: u8, flags: u8) -> Self {
+    #[inline(always)]
+    fn new(birth_ns: u64, role: u8, flags: u8, times: Times) -> Self {
         Self {
             birth_ns: Word::new(birth_ns),
             received: Word::new(0),
@@ -39,6 +47,7 @@ impl Socket {
             role,
             flags,
             reserved: [0; 6],
+            times,
         }
     }
 
@@ -81,20 +90,42 @@ pub(crate) fn find(sock: Sock) -> Option<&'static Socket> {
 /// Begins a connection, forgetting what an earlier socket at the same address left.
 #[inline(always)]
 pub(crate) fn begin(sock: Sock, birth_ns: u64, role: u8) -> Outcome {
-    SOCKS.insert(sock.id(), Socket::new(birth_ns, role, 0), 0).map_err(|_| Stop::Count(Counter::MapFull))
+    let times = Times::new(sock.rcv_nxt(), birth_ns);
+    SOCKS
+        .insert(sock.id(), Socket::new(birth_ns, role, 0, times), 0)
+        .map_err(|_| Stop::Count(Counter::MapFull))
 }
 
-/// The entry of a socket of a watched process; made now if its beginning was not seen.
+/// The entry of an accepted connection, of which a segment has come; made now if the connection is older than the agent.
+/// That is before anything of it is read, so that its first request already has an arrival.
 #[inline(always)]
-pub(crate) fn find_or_adopt(sock: Sock, now: u64) -> Result<&'static Socket, Stop> {
-    const NO_EXIST: u64 = 1;
+pub(crate) fn find_or_backfill(sock: Sock, now: u64) -> Result<&'static Socket, Stop> {
     match find(sock) {
         Some(socket) if !socket.is_stale(sock) => return Ok(socket),
         Some(_) => forget(sock),
         None => {}
     }
+    LISTEN.get_ptr(listen_key(sock.netns(), sock.local_port())).ok_or(Stop::Quiet)?;
+    let times = Times::new(sock.rcv_nxt(), 0);
+    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_ACCEPTED, FLAG_MID_STREAM, times), NO_EXIST);
+    find(sock).ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// The entry of a socket of a watched process; made now if its beginning was not seen. There is none for sockets that
+/// carry no stream.
+#[inline(always)]
+pub(crate) fn find_or_adopt(sock: Sock, is_tcp: bool, now: u64) -> Result<&'static Socket, Stop> {
+    match find(sock) {
+        Some(socket) if !socket.is_stale(sock) => return Ok(socket),
+        Some(_) => forget(sock),
+        None => {}
+    }
+    if is_tcp && !sock.is_tcp() {
+        return Err(Stop::Quiet);
+    }
     // If another thread was faster, its entry is as good.
-    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM), NO_EXIST);
+    let times = Times::new(if is_tcp { sock.rcv_nxt() } else { 0 }, 0);
+    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM, times), NO_EXIST);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
 }
 

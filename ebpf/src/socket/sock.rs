@@ -26,6 +26,15 @@ impl Sock {
         self.field(offset!(family))
     }
 
+    /// Whether an internet socket is TCP, as far as that can be told.
+    #[inline(always)]
+    pub(crate) fn is_tcp(self) -> bool {
+        const TCP: u16 = 6;
+        const MPTCP: u16 = 262;
+        // 0 where it is not resolved.
+        matches!(self.field(offset!(protocol)), 0 | TCP | MPTCP)
+    }
+
     /// State of a TCP connection, see [`wire::socket::tcp`].
     #[inline(always)]
     pub(crate) fn state(self) -> u8 {
@@ -42,6 +51,48 @@ impl Sock {
     #[inline(always)]
     pub(crate) fn peer_port(self) -> u16 {
         u16::from_be(self.field(offset!(peer_port)))
+    }
+
+    /// Next byte expected; 0 when sequence numbers are not known.
+    #[inline(always)]
+    pub(crate) fn rcv_nxt(self) -> u32 {
+        self.field(offset!(rcv_nxt))
+    }
+
+    /// Next byte to be read.
+    #[inline(always)]
+    pub(crate) fn copied_seq(self) -> u32 {
+        self.field(offset!(copied_seq))
+    }
+
+    /// First byte not acknowledged by the peer.
+    #[inline(always)]
+    pub(crate) fn snd_una(self) -> u32 {
+        self.field(offset!(snd_una))
+    }
+
+    /// Next byte to be sent.
+    #[inline(always)]
+    pub(crate) fn snd_nxt(self) -> u32 {
+        self.field(offset!(snd_nxt))
+    }
+
+    /// Next byte to be written.
+    #[inline(always)]
+    pub(crate) fn write_seq(self) -> u32 {
+        self.field(offset!(write_seq))
+    }
+
+    /// Smoothed round-trip time, microseconds.
+    #[inline(always)]
+    pub(crate) fn srtt_us(self) -> u32 {
+        self.field::<u32>(offset!(srtt_us)) >> 3
+    }
+
+    /// Segments sent again since birth.
+    #[inline(always)]
+    pub(crate) fn retransmits(self) -> u32 {
+        self.field(offset!(total_retrans))
     }
 
     /// Inode number of the network namespace.
@@ -76,7 +127,7 @@ impl Sock {
     }
 
     #[inline(always)]
-    fn field<T: Copy + Default>(self, offset: usize) -> T {
+    pub(crate) fn field<T: Copy + Default>(self, offset: usize) -> T {
         if offset == 0 {
             return T::default();
         }

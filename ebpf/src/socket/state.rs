@@ -9,8 +9,9 @@ use wire::names::{SCOPE_SOCKETS, listen_key};
 use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 
 use super::identity::{begin, find, forget};
+use super::segment;
 use super::sock::Sock;
-use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
+use crate::emit::{Outcome, Stop, count, finish, reserve, submit, write_header};
 use crate::maps::LISTEN;
 use crate::scope::Task;
 
@@ -22,6 +23,7 @@ pub(crate) fn sock_state(ctx: RawTracePointContext) -> u32 {
         tcp::LISTEN => listening(sock),
         tcp::SYN_SENT => connecting(sock),
         tcp::ESTABLISHED => established(sock, old as u8),
+        tcp::FIN_WAIT2 => acknowledged(sock),
         tcp::FIN_WAIT1 | tcp::CLOSE_WAIT | tcp::CLOSE => closing(sock, old as u8, new as u8),
         _ => Ok(()),
     })
@@ -47,6 +49,7 @@ fn listening(sock: Sock) -> Outcome {
     if port == 0 {
         return Err(Stop::Quiet);
     }
+    segment::add_port(port);
     LISTEN.insert(listen_key(netns, port), 0, 0).map_err(|_| Counter::MapFull)?;
     let mut entry = reserve::<Listen>(Counter::DropSocket)?;
     let record = entry.as_mut_ptr();
@@ -96,11 +99,20 @@ fn accepted(sock: Sock, now: u64) -> Outcome {
     begin(sock, now, ROLE_ACCEPTED)
 }
 
+/// The peer has acknowledged everything, the end of this side among it.
+#[inline(always)]
+fn acknowledged(sock: Sock) -> Outcome {
+    segment::settled(find(sock).ok_or(Stop::Quiet)?, sock)
+}
+
 #[inline(always)]
 fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
     let socket = find(sock).ok_or(Stop::Quiet)?;
     if new == tcp::CLOSE {
         socket.close();
+        if let Err(Stop::Count(counter)) = segment::settled(socket, sock) {
+            count(counter);
+        }
     }
     if !socket.is_opened() {
         return Err(Stop::Quiet);

@@ -59,6 +59,10 @@ counters! {
     /// Waits for a CUDA event whose record was not seen (older than the agent, or evicted): its work stays pending
     /// and joins the next step of its stream.
     EventUnknown = "event_unknown",
+    /// Segments that arrived while so many others were unread that the arrival of the one before is not kept.
+    ArrivalMerged = "arrival_merged",
+    /// Reads of which it is not known when their bytes arrived, on connections where it should be.
+    ArrivalUnknown = "arrival_unknown",
 }
 
 const _: () = {

@@ -17,7 +17,7 @@ pub mod socket;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of everything in this crate. Raised with every change of a layout or of a meaning.
-pub const ABI: u16 = 1;
+pub const ABI: u16 = 2;
 
 /// First bytes of every record.
 #[repr(C)]
@@ -50,6 +50,8 @@ pub enum Kind {
     SocketState = 3,
     /// [`socket::Listen`]: a watched process began to listen.
     SocketListen = 4,
+    /// [`socket::Ack`]: the peer of a watched process has acknowledged all that was written.
+    SocketAck = 5,
     /// [`cuda::Step`]: a result marker, with the work since the previous one.
     Step = 16,
     /// [`cuda::Memory`]: one call of a memory row.
@@ -74,6 +76,7 @@ impl Kind {
             2 => Self::SocketOpen,
             3 => Self::SocketState,
             4 => Self::SocketListen,
+            5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
             32 => Self::Exec,

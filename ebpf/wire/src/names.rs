@@ -17,10 +17,23 @@ pub const SCOPE_CUDA: u32 = 2;
 /// that were listening before, and removes both.
 pub const LISTEN: &str = "LISTEN";
 
+/// Array of [`PORT_WORDS`] `u64`, a bit for each port: ports that are in [`LISTEN`], in whatever namespace, or were once.
+/// What asks first whether a segment is of any interest; a bit too many costs a look-up. Written by the agent alone,
+/// before it adds to [`LISTEN`]; the kernel side has a map of its own for what it adds.
+pub const LISTEN_PORTS: &str = "LISTEN_PORTS";
+/// Entries of [`LISTEN_PORTS`].
+pub const PORT_WORDS: u32 = 65_536 / 64;
+
 /// Key of [`LISTEN`]: a port (host byte order) in a network namespace (inode number; 0 while
 /// [`crate::socket::Offsets`] are not resolved).
 pub const fn listen_key(netns: u32, port: u16) -> u64 {
     netns as u64 | (port as u64) << 32
+}
+
+/// The port of a [`listen_key`].
+pub const fn port_of(key: u64) -> u16 {
+    let [.., low, high, _, _] = key.to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 /// Load-time constant (`u32`): tgid of the agent, which is never watched.
@@ -36,6 +49,8 @@ pub const PROG_SOCK_SEND: &str = "sock_send";
 pub const PROG_SOCK_STATE: &str = "sock_state";
 /// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection. Without it entries age.
 pub const PROG_SOCK_DESTROY: &str = "sock_destroy";
+/// raw tracepoint `tcp_probe`: arrival of requests and acknowledgement of answers. Optional.
+pub const PROG_SEGMENT: &str = "sock_segment";
 /// raw tracepoint `sched_process_exec`.
 pub const PROG_EXEC: &str = "process_exec";
 /// raw tracepoint `sched_process_fork`.

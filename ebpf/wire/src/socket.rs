@@ -35,12 +35,34 @@ pub const ROLE_ACCEPTED: u8 = 1;
 /// This side connected.
 pub const ROLE_CONNECTED: u8 = 2;
 
-/// The socket existed before the agent saw it; offsets count from the first sight.
+/// The socket existed before the agent saw it; offsets count from the first sight. With [`ROLE_ACCEPTED`] if its port
+/// is one that a watched process listens on.
 pub const FLAG_MID_STREAM: u8 = 1;
 /// No payload could be captured; sizes and times are exact.
 pub const FLAG_NO_PAYLOAD: u8 = 2;
 /// The call had more segments than were walked: captured bytes end early.
 pub const FLAG_IOVEC_TRUNCATED: u8 = 4;
+
+/// What the network said of the bytes of one call, from the segments themselves. All zero: not known.
+///
+/// A read: when its bytes arrived at this host, that is when they could have been read (a segment behind a hole
+/// counts from when the hole was filled). The first `first_len` bytes arrived at `first_ns`, those from `last_from`
+/// on at `last_ns`, and those between at some time between. Either time may be 0 by itself.
+///
+/// A write: `last_ns` is when the peer had acknowledged everything up to its end, where that was before the call
+/// ended; otherwise an [`Ack`] follows. The rest is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Network {
+    /// First byte, ns.
+    pub first_ns: u64,
+    /// Last byte, ns.
+    pub last_ns: u64,
+    /// Bytes that came with the first one.
+    pub first_len: u32,
+    /// Position in this call of the first byte that came with the last one.
+    pub last_from: u32,
+}
 
 /// One read or write call on a socket, at its return. Followed by `head_len` and then `tail_len` bytes.
 ///
@@ -56,6 +78,8 @@ pub struct Data {
     pub id: SockId,
     /// Bytes of this direction before this call, since birth.
     pub offset: u64,
+    /// When its bytes crossed the network.
+    pub network: Network,
     /// Bytes moved, 0, or `-errno`.
     pub result: i32,
     /// Bytes the caller offered or had room for; 0 when not known.
@@ -111,6 +135,8 @@ pub mod tcp {
     pub const SYN_RECV: u8 = 3;
     /// This side closed first.
     pub const FIN_WAIT1: u8 = 4;
+    /// This side closed first, and the peer has acknowledged all.
+    pub const FIN_WAIT2: u8 = 5;
     /// Gone: closed by both, or reset.
     pub const CLOSE: u8 = 7;
     /// The peer closed first.
@@ -136,6 +162,26 @@ pub struct State {
     pub new: u8,
     /// Keeps the size a multiple of eight.
     pub reserved: [u8; 6],
+}
+
+/// The peer has acknowledged everything that was written so far. One record each time nothing is left in flight, not
+/// one per acknowledgement; see [`Network`] for the case that it came before the write returned.
+///
+/// On a connection that this side has closed, or the peer on its side, acknowledgements are not seen one by one, and
+/// the record comes with the change of state that proves the last one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Ack {
+    /// [`crate::Kind::SocketAck`], in interrupt context as a rule: `tgid` and `tid` are 0.
+    pub header: Header,
+    /// Which connection.
+    pub id: SockId,
+    /// Bytes written since birth, all of them acknowledged.
+    pub offset: u64,
+    /// Smoothed round-trip time, microseconds; 0 when not known.
+    pub srtt_us: u32,
+    /// Segments sent again since birth.
+    pub retransmits: u32,
 }
 
 /// A watched process began to listen on a TCP port.
@@ -181,10 +227,33 @@ pub struct Offsets {
     pub task_tgid: u32,
     /// `task_struct.pid` (u32).
     pub task_pid: u32,
+    /// `sock.sk_protocol` (u16); 0 where it is not resolved, and then every socket counts as TCP.
+    pub protocol: u32,
+    /// `tcp_sock.rcv_nxt` (u32): next byte expected. This and all below are 0 where any of them is not resolved.
+    pub rcv_nxt: u32,
+    /// `tcp_sock.copied_seq` (u32): next byte to be read.
+    pub copied_seq: u32,
+    /// `tcp_sock.snd_una` (u32): first byte not acknowledged.
+    pub snd_una: u32,
+    /// `tcp_sock.snd_nxt` (u32): next byte to be sent.
+    pub snd_nxt: u32,
+    /// `tcp_sock.write_seq` (u32): next byte to be written.
+    pub write_seq: u32,
+    /// `tcp_sock.srtt_us` (u32): smoothed round-trip time, eighths of a microsecond.
+    pub srtt_us: u32,
+    /// `tcp_sock.total_retrans` (u32).
+    pub total_retrans: u32,
+    /// `sk_buff.cb` + `tcp_skb_cb.seq` (u32): first byte of a segment.
+    pub segment_seq: u32,
+    /// `sk_buff.cb` + `tcp_skb_cb.end_seq` (u32): first byte behind it.
+    pub segment_end_seq: u32,
+    /// `sk_buff.cb` + `tcp_skb_cb.ack_seq` (u32): what it acknowledges.
+    pub segment_ack_seq: u32,
 }
 
-const _: () = assert!(size_of::<Data>() == 64);
+const _: () = assert!(size_of::<Data>() == 88);
 const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
+const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 48);
+const _: () = assert!(size_of::<Offsets>() == 92);

@@ -89,6 +89,7 @@ impl Exchange {
         let sent = clock::now();
         record.t_send = Some(sent);
         c.stream.write_all(request).map_err(in_time)?;
+        record.t_sent = Some(clock::now());
         let mut buffer = [0; READ];
         let size = if manner.pause.is_some() { SLOW_READ } else { READ };
         while !self.response.is_done() {

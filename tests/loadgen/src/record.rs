@@ -57,6 +57,9 @@ pub(crate) struct Record {
     pub t_due: Option<u64>,
     /// Right before the request's first byte was written; absent when there was no connection.
     pub t_send: Option<u64>,
+    /// Right after the write of the request's last byte. The first byte arrived between this and `t_send`, since what
+    /// is sent to a server on this machine arrives within the call.
+    pub t_sent: Option<u64>,
     /// Return of the read that gave the first byte.
     pub t_first_byte: Option<u64>,
     /// Return of the read that completed the first content-bearing event; absent unless the answer is a stream.

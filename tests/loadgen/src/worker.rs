@@ -119,6 +119,7 @@ impl Worker {
             max_tokens: plan.output_tokens,
             t_due: ticket.due,
             t_send: None,
+            t_sent: None,
             t_first_byte: None,
             t_first_token: None,
             t_last_byte: None,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::agent::Record;
 use crate::statistics::{largest, quantile};
-use crate::truth::Truth;
+use crate::truth::{Interval, Stamp, Truth};
 
 /// Stages that are compared.
 pub const STAGES: [&str; 5] = ["preprocess", "queue", "prefill", "decode", "postprocess"];
@@ -24,6 +24,22 @@ pub struct Pair {
     pub truth: Truth,
     /// What the agent said.
     pub record: Record,
+}
+
+impl Pair {
+    fn begin(&self) -> Option<Stamp> {
+        self.truth.begin(self.record.observes_arrival())
+    }
+
+    /// True time to first token, from where the record counts.
+    pub fn ttft(&self) -> Option<Interval> {
+        self.truth.ttft(self.begin()?)
+    }
+
+    /// True end to end, likewise.
+    pub fn e2e(&self) -> Option<Interval> {
+        self.truth.e2e(self.begin()?)
+    }
 }
 
 /// Truth and records, joined by request id.
@@ -112,6 +128,12 @@ pub struct Report {
     pub stage_ms_p50_true: BTreeMap<&'static str, f64>,
     /// Requests for which the agent gave no value for the stage.
     pub stage_absent: BTreeMap<&'static str, usize>,
+    /// Requests by how their arrival is known.
+    pub arrival: BTreeMap<String, usize>,
+    /// Errors of the wait between arrival and read.
+    pub accept_wait_err_us_p50: f64,
+    /// The same.
+    pub accept_wait_err_us_p99: f64,
     /// Width of the truth of TTFT and end to end.
     pub noise_floor_us_p50: f64,
     /// The same.
@@ -157,6 +179,8 @@ pub fn compare(joined: &Joined) -> Report {
     for pair in pairs {
         let confidence = pair.record.confidence.clone().unwrap_or_else(|| "absent".into());
         *report.confidence.entry(confidence).or_default() += 1;
+        let arrival = pair.record.arrival.clone().unwrap_or_else(|| "absent".into());
+        *report.arrival.entry(arrival).or_default() += 1;
     }
     report
 }
@@ -168,18 +192,21 @@ fn same_outcome(pair: &Pair) -> bool {
 }
 
 fn compare_times(pairs: &[Pair], report: &mut Report) {
-    let ttft = collect(pairs, |pair| Some(pair.truth.ttft()?.distance(pair.record.ttft_s?)));
+    let ttft = collect(pairs, |pair| Some(pair.ttft()?.distance(pair.record.ttft_s?)));
     let tbt = collect(pairs, |pair| Some(median_tbt(&pair.truth)?.distance(pair.record.tbt_p50_s?)));
-    let e2e = collect(pairs, |pair| Some(pair.truth.e2e()?.distance(pair.record.e2e_s?)));
+    let e2e = collect(pairs, |pair| Some(pair.e2e()?.distance(pair.record.e2e_s?)));
     [report.ttft_err_us_p50, report.ttft_err_us_p99] = spread(&ttft, 1e6);
     [report.tbt_err_us_p50, report.tbt_err_us_p99] = spread(&tbt, 1e6);
     [report.e2e_err_us_p50, report.e2e_err_us_p99] = spread(&e2e, 1e6);
-    let has_ttft = |pair: &&Pair| pair.truth.streaming && pair.truth.ttft().is_some();
+    let accept_wait =
+        collect(pairs, |pair| Some(pair.truth.accept_wait()?.distance(pair.record.stage("accept_wait")?)));
+    [report.accept_wait_err_us_p50, report.accept_wait_err_us_p99] = spread(&accept_wait, 1e6);
+    let has_ttft = |pair: &&Pair| pair.truth.streaming && pair.ttft().is_some();
     report.ttft_absent = pairs.iter().filter(has_ttft).filter(|pair| pair.record.ttft_s.is_none()).count();
     report.e2e_absent =
-        pairs.iter().filter(|pair| pair.truth.e2e().is_some() && pair.record.e2e_s.is_none()).count();
-    let mut widths = collect(pairs, |pair| Some(pair.truth.ttft()?.width()));
-    widths.extend(collect(pairs, |pair| Some(pair.truth.e2e()?.width())));
+        pairs.iter().filter(|pair| pair.e2e().is_some() && pair.record.e2e_s.is_none()).count();
+    let mut widths = collect(pairs, |pair| Some(pair.ttft()?.width()));
+    widths.extend(collect(pairs, |pair| Some(pair.e2e()?.width())));
     [report.noise_floor_us_p50, report.noise_floor_us_p99] = spread(&widths, 1e6);
 }
 
@@ -211,9 +238,9 @@ fn compare_stages(pairs: &[Pair], report: &mut Report) {
 
 fn compare_percentiles(pairs: &[Pair], report: &mut Report) {
     report.ttft_ms = spread(&collect(pairs, |pair| pair.record.ttft_s), 1e3);
-    report.ttft_ms_true = spread(&collect(pairs, |pair| Some(pair.truth.ttft()?.middle())), 1e3);
+    report.ttft_ms_true = spread(&collect(pairs, |pair| Some(pair.ttft()?.middle())), 1e3);
     report.e2e_ms = spread(&collect(pairs, |pair| pair.record.e2e_s), 1e3);
-    report.e2e_ms_true = spread(&collect(pairs, |pair| Some(pair.truth.e2e()?.middle())), 1e3);
+    report.e2e_ms_true = spread(&collect(pairs, |pair| Some(pair.e2e()?.middle())), 1e3);
     let medians = collect(pairs, |pair| pair.record.tbt_p50_s);
     let longest = collect(pairs, |pair| pair.record.tbt_max_s);
     report.tbt_ms = [spread(&medians, 1e3)[0], spread(&longest, 1e3)[1]];
@@ -223,7 +250,7 @@ fn compare_percentiles(pairs: &[Pair], report: &mut Report) {
 }
 
 /// The gap with the median middle.
-fn median_tbt(truth: &Truth) -> Option<crate::truth::Interval> {
+fn median_tbt(truth: &Truth) -> Option<Interval> {
     let mut gaps = truth.tbt();
     gaps.sort_by(|left, right| left.middle().total_cmp(&right.middle()));
     gaps.get(gaps.len().checked_sub(1)? / 2).copied()

@@ -54,7 +54,10 @@ pub struct Record {
     pub chunks: Option<u64>,
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
+    pub arrival: Option<String>,
+    pub t_acked_ns: Option<u64>,
     pub e2e_s: Option<f64>,
+    pub delivery_s: Option<f64>,
     pub ttft_s: Option<f64>,
     pub tbt_p50_s: Option<f64>,
     pub tbt_max_s: Option<f64>,
@@ -70,6 +73,11 @@ impl Record {
     /// Reads one line of `requests --json` or `replay`.
     pub fn parse(line: &str) -> Result<Self> {
         serde_json::from_str(line).with_context(|| format!("not a request record: {line}"))
+    }
+
+    /// Its times begin at the arrival, not at the read.
+    pub fn observes_arrival(&self) -> bool {
+        matches!(self.arrival.as_deref(), Some("wire" | "bounded"))
     }
 
     /// A stage's seconds, by its short name.

@@ -240,8 +240,10 @@ pub struct Running {
 pub struct ClientView {
     pub request_id: String,
     pub t_send: Option<u64>,
+    pub t_sent: Option<u64>,
     pub t_first_token: Option<u64>,
     pub t_last_byte: Option<u64>,
+    pub slow: bool,
     pub status: Option<u16>,
     pub outcome: String,
 }
@@ -256,10 +258,15 @@ impl Running {
 
     /// What the clients saw so far.
     pub fn seen(&self) -> Result<Vec<ClientView>> {
-        let text = fs::read_to_string(&self.seen).unwrap_or_default();
-        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        whole
-            .map(|line| serde_json::from_str(line).with_context(|| format!("not a client's line: {line}")))
-            .collect()
+        clients(&self.seen)
     }
+}
+
+/// What clients wrote to a file; none when there is no file. A line that is not whole yet is left out.
+pub fn clients(path: &Path) -> Result<Vec<ClientView>> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not a client's line: {line}")))
+        .collect()
 }

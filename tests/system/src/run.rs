@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use crate::accuracy::{self, Joined, Report};
 use crate::agent::{Agent, Follower, Record, Status};
-use crate::rig::{CudaTruth, Load, Server, ServerOptions};
-use crate::truth::Truth;
+use crate::rig::{ClientView, CudaTruth, Load, Server, ServerOptions};
+use crate::truth::{Truth, with_arrivals};
 
 /// How long after the last answer a record may take to be final and to be printed.
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
@@ -33,6 +33,8 @@ pub struct Finished {
     pub records: Vec<Record>,
     /// The printed lines of all servers, as they were.
     pub lines: Vec<String>,
+    /// What the clients saw.
+    pub clients: Vec<ClientView>,
     /// Both joined.
     pub joined: Joined,
     /// Both compared.
@@ -65,7 +67,7 @@ impl Stage {
         self.server.stop()?;
         self.agent.stop()?;
         self.follower.wait_end(SETTLE_LIMIT)?;
-        let (truths, cuda) = (self.server.truth()?, self.server.cuda_truth()?);
+        let (truths, cuda) = (with_arrivals(self.server.truth()?, &clients), self.server.cuda_truth()?);
         let records = self.follower.records(self.server.port)?;
         let joined = accuracy::join(&truths, &records);
         let mut report = accuracy::compare(&joined);
@@ -74,7 +76,8 @@ impl Stage {
         report.events_dropped = status.health.dropped();
         report.events_seen = status.health.seen;
         report.agent_cpu_s = cpu;
-        Ok(Finished { truths, records, lines: self.follower.lines(), joined, report, status, metrics, cuda })
+        let lines = self.follower.lines();
+        Ok(Finished { truths, records, lines, clients, joined, report, status, metrics, cuda })
     }
 
     /// Waits until as many records are there as there were requests. Not getting them is for the comparison to say.

@@ -1,10 +1,13 @@
 //! What the model server knows about each request: one JSON line per request that is over.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+
+use crate::rig::ClientView;
 
 /// The server's own clock (`CLOCK_MONOTONIC`, ns) before and after a call: the true moment lies between.
 pub type Stamp = [u64; 2];
@@ -20,8 +23,12 @@ pub struct Truth {
     pub request_id: Option<String>,
     pub streaming: bool,
     pub outcome: String,
+    /// First request byte arrived: the client's own times around sending it, see [`with_arrivals`].
+    pub t_arrived_ns: Option<Stamp>,
     pub t_first_read_ns: Option<Stamp>,
+    pub t_last_read_ns: Option<Stamp>,
     pub t_first_token_write_ns: Option<Stamp>,
+    pub t_last_result_ns: Option<Stamp>,
     pub t_last_write_ns: Option<Stamp>,
     pub content_write_ns: Vec<Stamp>,
     pub output_tokens: u64,
@@ -30,6 +37,7 @@ pub struct Truth {
     pub prefill_s: Option<f64>,
     pub decode_s: Option<f64>,
     pub postprocess_s: Option<f64>,
+    pub write_blocked_s: Option<f64>,
     pub e2e_s: Option<f64>,
 }
 
@@ -66,14 +74,24 @@ impl Interval {
 }
 
 impl Truth {
-    /// Time to first token.
-    pub fn ttft(&self) -> Option<Interval> {
-        Some(Interval::between(self.t_first_read_ns?, self.t_first_token_write_ns?))
+    /// When the request began: at its arrival, or where that is not observed, when it was read.
+    pub fn begin(&self, observes_arrival: bool) -> Option<Stamp> {
+        if observes_arrival { self.t_arrived_ns } else { self.t_first_read_ns }
     }
 
-    /// End to end.
-    pub fn e2e(&self) -> Option<Interval> {
-        Some(Interval::between(self.t_first_read_ns?, self.t_last_write_ns?))
+    /// Time from there to the first token.
+    pub fn ttft(&self, begin: Stamp) -> Option<Interval> {
+        Some(Interval::between(begin, self.t_first_token_write_ns?))
+    }
+
+    /// From there to the end.
+    pub fn e2e(&self, begin: Stamp) -> Option<Interval> {
+        Some(Interval::between(begin, self.t_last_write_ns?))
+    }
+
+    /// From the arrival to the read of the last byte, for a request that came at once.
+    pub fn accept_wait(&self) -> Option<Interval> {
+        Some(Interval::between(self.t_arrived_ns?, self.t_last_read_ns?))
     }
 
     /// Times between tokens.
@@ -92,6 +110,21 @@ impl Truth {
             _ => None,
         }
     }
+}
+
+/// Adds what only clients know: when the requests arrived. That cannot be after the server had read the first byte.
+#[must_use]
+pub fn with_arrivals(mut truths: Vec<Truth>, clients: &[ClientView]) -> Vec<Truth> {
+    let sent: HashMap<&str, Stamp> = clients
+        .iter()
+        .filter_map(|client| Some((client.request_id.as_str(), [client.t_send?, client.t_sent?])))
+        .collect();
+    for truth in &mut truths {
+        let stamp = truth.request_id.as_deref().and_then(|id| sent.get(id));
+        let read = truth.t_first_read_ns.map_or(u64::MAX, |[_, after]| after);
+        truth.t_arrived_ns = stamp.map(|[before, after]| [*before, (*after).min(read)]);
+    }
+    truths
 }
 
 /// Reads the server's file. A line that is not whole yet is left out.

@@ -13,6 +13,7 @@ use system::accuracy::join;
 use system::agent::{Agent, Record};
 use system::rig::{Load, Running, Server, ServerOptions, Shape};
 use system::run::{SETTLE_LIMIT, Stage};
+use system::truth::with_arrivals;
 use system::{host, wait};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -75,7 +76,7 @@ pub(crate) fn agent_late(dir: &Path) -> Result<()> {
     agent.wait_attached(&server)?;
     let mut follower = agent.follow(dir)?;
     let early = load.seen()?.len();
-    load.finish(LIMIT)?;
+    let clients = load.finish(LIMIT)?;
     let is_last = |records: &[Record]| records.len() >= 60 - early - 4;
     let records = follower.wait("records", server.port, SETTLE_LIMIT, is_last)?;
     server.stop()?;
@@ -84,12 +85,12 @@ pub(crate) fn agent_late(dir: &Path) -> Result<()> {
         records.iter().any(|record| has_flag(record, "mid_stream")),
         "no record says mid_stream: {records:#?}"
     );
-    let joined = join(&server.truth()?, &records);
+    let joined = join(&with_arrivals(server.truth()?, &clients), &records);
     ensure!(!joined.pairs.is_empty(), "no record could be joined with the truth");
     ensure!(joined.duplicated.is_empty(), "reported twice: {:?}", joined.duplicated);
     for pair in &joined.pairs {
-        let e2e = pair.truth.e2e().zip(pair.record.e2e_s).map(|(truth, seen)| truth.distance(seen));
-        let ttft = pair.truth.ttft().zip(pair.record.ttft_s).map(|(truth, seen)| truth.distance(seen));
+        let e2e = pair.e2e().zip(pair.record.e2e_s).map(|(truth, seen)| truth.distance(seen));
+        let ttft = pair.ttft().zip(pair.record.ttft_s).map(|(truth, seen)| truth.distance(seen));
         let invented = [e2e, ttft].into_iter().flatten().any(|error| error > 1e-3);
         ensure!(!invented, "an invented duration: {pair:#?}");
     }

@@ -8,6 +8,8 @@ mod commands;
 mod counts;
 mod discovery;
 mod failures;
+mod network;
+mod older;
 mod prometheus;
 mod secrecy;
 
@@ -40,6 +42,10 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("late_reader", network::late_reader),
+    ("slow_client", network::slow_client),
+    ("network_timing_off", network::off),
+    ("connection_before_agent", older::connection_before_agent),
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("check_strict", commands::check_strict),

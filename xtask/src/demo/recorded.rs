@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use system::accuracy::{self, Joined, Report};
 use system::agent::{self, Record};
-use system::rig::Shape;
+use system::rig::{self, Shape};
 use system::truth;
 
 /// Where the committed ones are, relative to the workspace.
@@ -19,6 +19,8 @@ pub(crate) fn show(shape: Shape, folder: &Path) -> Result<(Joined, Report)> {
     let lines = agent::replay(&folder.join(format!("demo-{name}.slrec")))?;
     let records: Vec<Record> = lines.lines().map(Record::parse).collect::<Result<_>>()?;
     let truths = truth::read(&folder.join(format!("demo-{name}.truth.jsonl")))?;
+    let clients = rig::clients(&folder.join(format!("demo-{name}.client.jsonl")))?;
+    let truths = truth::with_arrivals(truths, &clients);
     let joined = accuracy::join(&truths, &records);
     let mut report = accuracy::compare(&joined);
     let facts = folder.join(format!("demo-{name}.json"));
@@ -57,7 +59,8 @@ impl Facts {
 pub(crate) fn save(run: &Path, folder: &Path, shape: Shape, report: &Report) -> Result<()> {
     fs::create_dir_all(folder)?;
     let name = shape.name();
-    for (from, to) in [("run.slrec", "slrec"), ("truth.jsonl", "truth.jsonl")] {
+    let files = [("run.slrec", "slrec"), ("truth.jsonl", "truth.jsonl"), ("client.jsonl", "client.jsonl")];
+    for (from, to) in files {
         let to = folder.join(format!("demo-{name}.{to}"));
         // Read and written, not copied: the agent's recordings are its owner's only, a committed one is everybody's.
         let bytes = fs::read(run.join(from)).with_context(|| format!("the run left no {from}"))?;

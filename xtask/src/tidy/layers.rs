@@ -46,7 +46,8 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// Words that belong to the published record and are used where their meaning is decided, earlier in the flow.
-const VOCABULARY: &[[&str; 3]] = &[["track", "request", "Flag"], ["track", "request", "Outcome"]];
+const VOCABULARY: &[[&str; 3]] =
+    &[["track", "request", "Arrival"], ["track", "request", "Flag"], ["track", "request", "Outcome"]];
 
 /// What a pure module must not name, and why.
 const IMPURE: &[(&[&str], &str)] = &[

@@ -18,6 +18,7 @@ fn data(result: i32, head_len: u16, tail_len: u16, dir: u8, payload: &[u8]) -> V
         header: header(Kind::SocketData as u16, size_of::<socket::Data>() + payload.len()),
         id: socket::SockId { sock: 1, birth_ns: 2 },
         offset: 3,
+        network: socket::Network::default(),
         result,
         requested: 4,
         head_len,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use aya::{
     Ebpf, EbpfLoader, VerifierLogLevel,
-    maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{Program as AyaProgram, ProgramError},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -28,6 +28,8 @@ pub struct Options {
     pub offsets: Offsets,
     /// Running kernel.
     pub kernel: KernelVersion,
+    /// Arrival and delivery are wanted.
+    pub network_timing: bool,
 }
 
 /// The maps that the agent reads and writes.
@@ -38,6 +40,8 @@ pub struct Maps {
     pub scope: HashMap<MapData, u32, u32>,
     /// [`names::listen_key`] to an ignored value.
     pub listen: HashMap<MapData, u64, u32>,
+    /// Bit of each port in `listen`, see [`names::LISTEN_PORTS`].
+    pub ports: Array<MapData, u64>,
     /// Counters of the kernel side.
     pub counters: PerCpuArray<MapData, u64>,
 }
@@ -68,7 +72,7 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
         tracepoints: Vec::new(),
         libraries: BTreeMap::new(),
     };
-    attacher.attach_tracepoints();
+    attacher.attach_tracepoints(options);
     Ok((attacher, maps))
 }
 
@@ -93,6 +97,7 @@ fn take_maps(bpf: &mut Ebpf) -> Result<Maps, ProbeError> {
         ring: take(bpf, names::EVENTS)?,
         scope: take(bpf, names::SCOPE)?,
         listen: take(bpf, names::LISTEN)?,
+        ports: take(bpf, names::LISTEN_PORTS)?,
         counters: take(bpf, names::COUNTERS)?,
     })
 }

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
 use rustix::time::{ClockId, clock_gettime};
 use wire::{
     counter::Counter,
-    names::{SCOPE_CUDA, SCOPE_SOCKETS, listen_key},
+    names::{SCOPE_CUDA, SCOPE_SOCKETS, listen_key, port_of},
 };
 
 use super::{
@@ -31,8 +31,19 @@ pub struct KernelMaps {
     pub scope: HashMap<MapData, u32, u32>,
     /// [`listen_key`] to an ignored value.
     pub listen: HashMap<MapData, u64, u32>,
+    /// Bit of each port in `listen`.
+    pub ports: Array<MapData, u64>,
     /// The kernel side's counters.
     pub counters: PerCpuArray<MapData, u64>,
+}
+
+impl KernelMaps {
+    /// Makes segments of a port ones of interest.
+    fn add_port(&mut self, port: u16) -> Result<(), MapError> {
+        let (word, bit) = (u32::from(port) / 64, port % 64);
+        let before = self.ports.get(&word, 0)?;
+        self.ports.set(word, before | 1 << bit, 0)
+    }
 }
 
 /// What has been told so far, and to whom.
@@ -119,7 +130,9 @@ impl Output {
 
     fn listen_on(&mut self, listening: BTreeSet<u64>) {
         for key in listening.difference(&self.listening) {
-            if let Err(error) = self.maps.listen.insert(key, 1, 0) {
+            // First, so that every connection that is followed from its birth is timed from it too.
+            let added = self.maps.add_port(port_of(*key));
+            if let Err(error) = added.and_then(|()| self.maps.listen.insert(key, 1, 0)) {
                 tracing::warn!(%error, "port cannot be watched: the map of listening ports is full?");
             }
         }

@@ -18,8 +18,10 @@ use crate::{
 const CLOSE_RACE_NS: u64 = 20_000_000;
 
 impl Exchanges {
-    /// A write ended: keeps account of the time the socket was full.
-    pub(in crate::track) fn wrote(&mut self, time_ns: u64, full: bool) {
+    /// A write ended with byte `end` of the responses, acknowledged at `acked_ns` if that is not 0: keeps account of
+    /// the time the socket was full.
+    pub(in crate::track) fn wrote(&mut self, time_ns: u64, full: bool, end: u64, acked_ns: u64) {
+        self.deliveries.wrote(end, acked_ns);
         if let Some(since) = self.blocked_since_ns.take()
             && let Some(front) = self.open.front_mut()
         {

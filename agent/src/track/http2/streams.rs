@@ -59,6 +59,7 @@ impl Stream {
         if let Some(at) = self.message_read.take()
             && self.exchanges.reading()
         {
+            self.exchanges.read_at(at);
             self.exchanges.request_end(at, cx);
         }
     }
@@ -148,6 +149,7 @@ impl Streams {
             self.finish(oldest, Ending::OutOfSight, at, cx);
         }
         let mut stream = Stream::new(self.origin.clone(), first);
+        stream.exchanges.read_at(at);
         stream.exchanges.request_begin(at, cx);
         self.table.insert(id, stream);
     }
@@ -230,7 +232,7 @@ impl Streams {
     fn request_data(&mut self, id: u32, bytes: &mut [u8], at: Stamp) {
         let stream = self.table.get_mut(&id).filter(|s| s.exchanges.reading());
         let Some(stream) = stream else { return mask_all(bytes) };
-        stream.exchanges.read(at);
+        stream.exchanges.read_at(at);
         let body = stream.exchanges.request_body();
         let before = body.messages();
         body.feed(bytes);
@@ -269,7 +271,10 @@ impl Streams {
             stream.exchanges.end_unseen(side);
         }
         match side {
-            Side::Request => stream.exchanges.request_end(at, cx),
+            Side::Request => {
+                stream.exchanges.read_at(at);
+                stream.exchanges.request_end(at, cx);
+            }
             Side::Response => stream.exchanges.response_end(at, cx),
         }
         self.forget(id);
@@ -312,7 +317,7 @@ impl Streams {
         match side {
             Side::Request => {
                 if let Some(at) = at {
-                    stream.exchanges.read(at);
+                    stream.exchanges.read_at(at);
                 }
                 stream.exchanges.request_bytes(len);
                 stream.exchanges.request_body().gap(Some(len));
@@ -354,7 +359,8 @@ impl Streams {
         }
         self.blocked = full;
         for stream in self.table.values_mut().filter(|s| s.answered) {
-            stream.exchanges.wrote(time_ns, full);
+            // Deliveries are not followed by stream.
+            stream.exchanges.wrote(time_ns, full, 0, 0);
         }
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Rig {
     /// All records as they are after processing.
     pub records: Vec<Vec<u8>>,
     offsets: std::collections::HashMap<(u64, u8), u64>,
+    /// Of the calls to come.
+    pub network: socket::Network,
 }
 
 pub(crate) fn id(sock: u64) -> socket::SockId {
@@ -62,6 +64,7 @@ impl Rig {
             out: Vec::new(),
             records: Vec::new(),
             offsets: std::collections::HashMap::default(),
+            network: socket::Network::default(),
         };
         rig.process(PID);
         rig
@@ -141,6 +144,7 @@ impl Rig {
             header: self.header(Kind::SocketData, size_of::<socket::Data>() + payload.len()),
             id: id(sock),
             offset: at,
+            network: self.network,
             result: i32::try_from(bytes.len()).unwrap(),
             requested: u32::try_from(requested).unwrap(),
             head_len: u16::try_from(head).unwrap(),
@@ -182,6 +186,7 @@ impl Rig {
             header: self.header(Kind::SocketData, size_of::<socket::Data>()),
             id: id(sock),
             offset,
+            network: socket::Network::default(),
             result,
             requested: 100,
             head_len: 0,
@@ -199,6 +204,14 @@ impl Rig {
         header.tgid = tgid;
         let state = socket::State { header, id: id(sock), old, new, reserved: [0; 6] };
         self.record(state.as_bytes().to_vec());
+    }
+
+    /// Everything written up to `offset` is acknowledged.
+    pub(crate) fn ack(&mut self, sock: u64, offset: u64, retransmits: u32) {
+        let mut header = self.header(Kind::SocketAck, size_of::<socket::Ack>());
+        (header.tgid, header.tid) = (0, 0);
+        let ack = socket::Ack { header, id: id(sock), offset, srtt_us: 250, retransmits };
+        self.record(ack.as_bytes().to_vec());
     }
 
     pub(crate) fn exit(&mut self, pid: u32) {
