@@ -4,6 +4,8 @@
 //! truth that the recorded server wrote about itself (`*.truth.jsonl`), so that a refreshed expectation that is
 //! wrong still fails.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -64,6 +66,7 @@ fn truth(name: &str) -> BTreeMap<String, Truth> {
 
 /// What the client says of a request: times right before and after it was sent.
 #[derive(Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names of the file")]
 struct Sent {
     request_id: String,
     t_send: u64,
