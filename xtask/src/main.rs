@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything developers and CI run, in one place.
 //!
 //! `setup` makes the machine able to build and test; `build`, `demo` and `test` call it themselves, so nobody has
-//! to remember it. `ci` is what the project's CI runs, and `.ci/run` calls `test`.
+//! to remember it. `ci` is `test` and the accuracy of the demo, and `.ci/run` calls `test`.
 
 mod build;
 mod ci;
@@ -12,6 +12,7 @@ mod docs;
 mod linker;
 mod out;
 mod setup;
+mod style;
 mod test;
 mod tidy;
 mod workspace;
@@ -36,13 +37,13 @@ enum Task {
     Build,
     /// Run the agent against model servers of known truth and print what it sees beside what was true
     Demo(demo::Args),
-    /// Run the unit, golden and system tests
+    /// Check format, lints and tidy, then run the unit, golden and system tests
     Test(test::Args),
     /// Check the rules of the source that the compiler does not
     Tidy,
     /// Put what the demo prints now into the README
     Docs(docs::Args),
-    /// Run all that CI runs: format, lints, tidy, tests, accuracy
+    /// Run `test`, then the demo of every shape and load against its truth
     Ci,
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test there is, and at the end how many of each kind ran and what was skipped and why.
+//! `cargo xtask test`: format, lints and tidy, then every test there is, and at the end how many of each kind ran and what was skipped and why.
 
 mod binaries;
 mod tally;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::command::{cargo, run};
 use crate::test::binaries::Selection;
 use crate::test::tally::{Kind, Tally};
-use crate::{build, out, setup};
+use crate::{build, out, setup, style};
 
 /// Arguments of the task.
 #[derive(Debug, Default, clap::Args)]
@@ -21,6 +21,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    fn is_all(&self) -> bool {
+        self.only.is_empty() && self.filter.is_none()
+    }
+
     fn wants(&self, kind: Kind) -> bool {
         self.only.is_empty() || self.only.contains(&kind)
     }
@@ -29,6 +33,9 @@ impl Args {
 /// Runs them; the last line of the output is always `N passed, N failed`.
 pub(crate) fn command(args: &Args) -> Result<()> {
     let ready = setup::ensure();
+    if args.is_all() {
+        style::check()?;
+    }
     let mut tally = Tally::default();
     run_rootless(args, &mut tally)?;
     if args.wants(Kind::System) {
