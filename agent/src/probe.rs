@@ -24,6 +24,7 @@ pub mod verdict;
 pub use discovery::Hints;
 pub use doctor::{Check, Grade, doctor};
 pub use error::ProbeError;
+pub(crate) use error::chain;
 pub use session::{NetworkTiming, Session, Settings, SocketTier};
 pub use status::Status;
 pub use verdict::ProbeVerdict;

@@ -2,7 +2,11 @@
 
 use std::{io, process::ExitCode};
 
-use crate::{config::ConfigError, export::http::HttpError, probe::ProbeError};
+use crate::{
+    config::ConfigError,
+    export::http::HttpError,
+    probe::{self, ProbeError},
+};
 
 /// A failed command.
 #[derive(Debug)]
@@ -69,19 +73,9 @@ impl From<HttpError> for Failure {
     }
 }
 
-/// An error and its sources on one line. Some libraries repeat a source in their own text; it is said once.
+/// An error and its sources on one line, each said once.
 pub(super) fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for part in error.chain().map(ToString::to_string) {
-        if text.contains(&part) {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&part);
-    }
-    text
+    probe::chain(error.as_ref())
 }
 
 #[cfg(test)]

@@ -69,8 +69,9 @@ fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dy
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// An error and its sources on one line; a source that repeats what was said is left out.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+/// An error and its sources on one line; a source that repeats what was said is left out, as some libraries repeat
+/// a source in their own text.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for part in sources(error).map(ToString::to_string) {
         if text.contains(&part) {
