@@ -100,7 +100,7 @@ fn times(page: &mut Page, report: &Report) {
         ));
     }
     page.line(format_args!(
-        "An error is the distance to the server's own [before, after]; the width of that, which nobody can see below, \
+        "An error is the distance to the [before, after] of the server's own call (of the client's, for arrival); the width of that, which nobody can see below, \
          is {:.1} us at p50 and {:.1} us at p99.",
         report.noise_floor_us_p50, report.noise_floor_us_p99
     ));
