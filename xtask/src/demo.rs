@@ -8,10 +8,12 @@ mod view;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use system::accuracy::Report;
+use system::host;
 use system::rig::{Load, ServerOptions, Shape};
 use system::run::{Finished, Stage};
 
@@ -100,7 +102,18 @@ pub(crate) use view::headings;
 
 fn live_obstacle(args: &Args, ready: &Ready) -> Option<String> {
     let asked = args.recorded.is_some().then(|| "a recorded one was asked for".to_owned());
-    asked.or_else(|| ready.live.clone().err())
+    asked.or_else(|| ready.live.clone().err()).or_else(refused)
+}
+
+/// Exit code of the agent where the host does not allow what it needs.
+const NOT_POSSIBLE: i32 = 69;
+
+/// What the agent says when this host refuses its programs for a reason that cannot be seen from outside (lockdown,
+/// a container's seccomp filter).
+fn refused() -> Option<String> {
+    let check = Command::new(host::binary("stagelens").ok()?).arg("check").output().ok()?;
+    let said = String::from_utf8_lossy(&check.stderr).trim().to_owned();
+    (check.status.code() == Some(NOT_POSSIBLE)).then_some(said)
 }
 
 fn print_json(args: &Args, report: &Report) -> Result<()> {

@@ -6,7 +6,7 @@
 mod stacks;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -182,17 +182,8 @@ fn tracefs() -> Result<String> {
     Ok(format!("mounted at {}", at.display()))
 }
 
-/// Whether this user can load BPF programs on this kernel. Only what can be known from outside: the agent's
-/// `doctor` tries each program.
+/// Whether this user can load BPF programs on this kernel, as far as one sees from outside: the agent's `doctor`
+/// tries each program.
 pub(crate) fn live() -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("loading BPF programs needs root".into());
-    }
-    let needed = ["/sys/kernel/btf/vmlinux", "/sys/bus/event_source/devices/uprobe/type"].map(PathBuf::from);
-    match needed.iter().find(|path| !path.exists()) {
-        Some(path) => {
-            Err(format!("the kernel does not offer what BPF needs: there is no {}", path.display()))
-        }
-        None => Ok(()),
-    }
+    system::host::obstacle().map_or(Ok(()), Err)
 }
