@@ -59,8 +59,7 @@ fn r12_not_executable(dir: &Path) -> Result<()> {
     agent.wait_attached(&server)?;
     let mut follower = agent.follow(dir)?;
     expect_steps(&server, &mut follower, 1, dir)?;
-    server.stop()?;
-    agent.stop()
+    server.stop()
 }
 
 /// An upgrade puts another file at the same path. Who runs goes on with the old one; who starts gets the new one.
@@ -78,6 +77,5 @@ fn r43_replaced(dir: &Path) -> Result<()> {
     agent.wait_attached(&new)?;
     expect_steps(&new, &mut follower, 1, &dir.join("new"))?;
     old.stop()?;
-    new.stop()?;
-    agent.stop()
+    new.stop()
 }

@@ -180,6 +180,9 @@ fn pipelining(mut peer: Peer, dir: &Path) -> Result<()> {
 }
 
 /// Two hundred streams at fifty events a second each: nothing is lost, and the agent stays small.
+///
+/// Its CPU time is only judged where nothing else runs: it also looks at every process that others start, and on
+/// shared cores the same work takes longer. The figure is printed.
 fn streams_200(dir: &Path) -> Result<()> {
     const STREAMS: u32 = 200;
     /// Share of one core.
@@ -190,6 +193,8 @@ fn streams_200(dir: &Path) -> Result<()> {
     let mut peer = Peer::start("hyper", command, dir)?;
     let watch = Watch::ports(&[peer.port], dir)?;
     let load = Load::requests(STREAMS, 2 * STREAMS).with("output-tokens", 300);
+    let quiet = is_quiet()?;
+    let judged = if quiet { "" } else { " (not judged: the machine is busy)" };
     let agent = &watch.agent.process;
     let (cpu, memory, start) = (agent.cpu_seconds()?, crate::http::rss(agent.pid())?, Instant::now());
     let clients = load.start(peer.port, dir)?.finish(LIMIT)?;
@@ -198,13 +203,20 @@ fn streams_200(dir: &Path) -> Result<()> {
     let dropped = watch.agent.status()?.health.dropped();
     writeln!(
         io::stdout().lock(),
-        "streams_200: {:.1} % of a core, grown by {} KiB",
+        "streams_200: {:.1} % of a core{judged}, grown by {} KiB",
         100.0 * share,
         grown / 1024
     )?;
     expect_all(watch, &mut peer, &clients, clients.len(), dir)?;
     ensure!(dropped == 0, "{dropped} records were lost");
-    ensure!(share < CPU, "the agent took {:.1} % of a core", 100.0 * share);
+    ensure!(!quiet || share < CPU, "the agent took {:.1} % of a core", 100.0 * share);
     ensure!(grown < GROWTH, "the agent grew by {grown} bytes");
     Ok(())
+}
+
+/// Less was waiting for a processor in the last minute than there are processors.
+fn is_quiet() -> Result<bool> {
+    let load: f64 =
+        fs::read_to_string("/proc/loadavg")?.split_whitespace().next().unwrap_or_default().parse()?;
+    Ok(load < std::thread::available_parallelism()?.get() as f64)
 }
