@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`process`] | which process belongs to which service |
 //! | [`connection`] | which side of a connection is the server |
-//! | [`accepted`] | which protocol a connection speaks |
+//! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
 //! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
@@ -19,6 +19,7 @@ mod accepted;
 mod api;
 mod arrival;
 mod body;
+mod call;
 mod connection;
 mod delivery;
 mod exchange;

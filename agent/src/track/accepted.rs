@@ -6,8 +6,8 @@
 use wire::socket;
 
 use super::{
+    call,
     exchanges::{Context, Origin},
-    http1::Side,
     http2::{Http2, begins_preface, is_frames},
     open::Ending,
     server::Server,
@@ -68,7 +68,7 @@ impl Accepted {
 
     /// One call on the socket.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
-        let side = if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response };
+        let side = call::side(data);
         let frames = || is_frames(side, payload.head, u64::try_from(data.result).unwrap_or_default());
         match self {
             Self::New(new) => {

@@ -26,6 +26,7 @@ mod table;
 use wire::socket;
 
 use super::{
+    call::{Call, side},
     exchanges::{Context, Origin},
     http1::Side,
     mask::{self, mask_all},
@@ -39,10 +40,6 @@ use streams::Streams;
 
 /// As in records.
 pub(super) const PROTOCOL: &str = "HTTP/2";
-const EAGAIN: i32 = 11;
-const EPIPE: i32 = 32;
-const ECONNRESET: i32 = 104;
-const ETIMEDOUT: i32 = 110;
 /// The setting that limits the length of frames.
 const MAX_FRAME_SIZE: u16 = 5;
 
@@ -111,16 +108,13 @@ impl Http2 {
     /// One call on the socket.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let at = Stamp::from(&data.header);
-        let side = if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response };
-        match (u64::try_from(data.result), -data.result) {
-            (Ok(0), _) if side == Side::Request => self.streams.client_closed(at.time_ns),
-            (Ok(0), _) => {}
-            (Ok(len), _) => self.bytes(side, data, len, payload, cx),
-            (Err(_), EAGAIN) if side == Side::Response => self.streams.refused(at.time_ns),
-            (Err(_), EPIPE | ECONNRESET | ETIMEDOUT) => {
-                self.finish(Ending::ClientGone, "after_close", at, cx);
-            }
-            (Err(_), _) => cx.health.ignore("socket_error"),
+        match Call::of(data) {
+            Call::Moved(len) => self.bytes(side(data), data, len, payload, cx),
+            Call::Closed => self.streams.client_closed(at.time_ns),
+            Call::Nothing => {}
+            Call::Refused => self.streams.refused(at.time_ns),
+            Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
+            Call::Failed => cx.health.ignore("socket_error"),
         }
     }
 

@@ -11,17 +11,13 @@ use wire::socket;
 use super::{
     Delivery,
     arrival::Arrivals,
+    call::{Call, side},
     exchanges::{Context, Exchanges, Origin},
     http1::{Direction, Found, Gap, Piece, Side, ends_chunked, head},
     mask::mask_all,
     open::Ending,
 };
 use crate::decode::{Payload, Stamp};
-
-const EPIPE: i32 = 32;
-const ECONNRESET: i32 = 104;
-const ETIMEDOUT: i32 = 110;
-const EAGAIN: i32 = 11;
 
 /// One connection that a process accepted.
 #[derive(Debug)]
@@ -79,20 +75,13 @@ impl Server {
     /// One call on the socket.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let at = Stamp::from(&data.header);
-        let side = if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response };
-        match u64::try_from(data.result) {
-            Ok(0) if side == Side::Request => self.exchanges.client_closed(at.time_ns),
-            Ok(0) => {}
-            Ok(len) => self.bytes(side, data, len, payload, cx),
-            Err(_) => self.error(side, -data.result, at, cx),
-        }
-    }
-
-    fn error(&mut self, side: Side, errno: i32, at: Stamp, cx: &mut Context<'_>) {
-        match errno {
-            EAGAIN if side == Side::Response => self.exchanges.refused(at.time_ns),
-            EPIPE | ECONNRESET | ETIMEDOUT => self.finish(Ending::ClientGone, "after_close", at, cx),
-            _ => cx.health.ignore("socket_error"),
+        match Call::of(data) {
+            Call::Moved(len) => self.bytes(side(data), data, len, payload, cx),
+            Call::Closed => self.exchanges.client_closed(at.time_ns),
+            Call::Nothing => {}
+            Call::Refused => self.exchanges.refused(at.time_ns),
+            Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
+            Call::Failed => cx.health.ignore("socket_error"),
         }
     }
 

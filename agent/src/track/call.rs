@@ -1,0 +1,47 @@
+//! What one call on a socket came to, the same for every protocol.
+
+use wire::socket;
+
+use super::http1::Side;
+
+const EAGAIN: i32 = 11;
+const EPIPE: i32 = 32;
+const ECONNRESET: i32 = 104;
+const ETIMEDOUT: i32 = 110;
+
+/// The end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// So many bytes moved.
+    Moved(u64),
+    /// The client has closed its side.
+    Closed,
+    /// A write of nothing.
+    Nothing,
+    /// A full socket refused a write.
+    Refused,
+    /// The client is gone.
+    Gone,
+    /// Another error.
+    Failed,
+}
+
+/// Which side's bytes a call was about.
+pub(super) fn side(data: &socket::Data) -> Side {
+    if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response }
+}
+
+impl Call {
+    /// Of a record.
+    pub(super) fn of(data: &socket::Data) -> Self {
+        let side = side(data);
+        match (u64::try_from(data.result), data.result.wrapping_neg()) {
+            (Ok(0), _) if side == Side::Request => Self::Closed,
+            (Ok(0), _) => Self::Nothing,
+            (Ok(len), _) => Self::Moved(len),
+            (Err(_), EAGAIN) if side == Side::Response => Self::Refused,
+            (Err(_), EPIPE | ECONNRESET | ETIMEDOUT) => Self::Gone,
+            (Err(_), _) => Self::Failed,
+        }
+    }
+}
