@@ -119,6 +119,7 @@ impl Session {
             check_network_timing(&status)?;
         }
         let Maps { ring, scope, listen, ports, counters } = maps;
+        let ring = RingSource::new(ring).map_err(ProbeError::Ring)?;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -137,7 +138,7 @@ impl Session {
             .name("discovery".to_owned())
             .spawn(move || discovery.run(&receiver))
             .map_err(ProbeError::Thread)?;
-        Ok((Self { status, stopped, hints, thread: Some(thread) }, RingSource::new(ring)))
+        Ok((Self { status, stopped, hints, thread: Some(thread) }, ring))
     }
 
     /// State at this moment.
