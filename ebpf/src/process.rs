@@ -10,7 +10,7 @@ use wire::counter::Counter;
 use wire::process::Process;
 
 use crate::cuda;
-use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
+use crate::emit::{Outcome, Stop, finish, reserve, submit_now, write_header};
 use crate::maps::{CUDA_SEEN, SCOPE, offset};
 use crate::scope::{Task, scope_of};
 
@@ -92,6 +92,6 @@ pub(crate) fn emit(kind: Kind, task: Task, child: u32, row: u32) -> Outcome {
         let comm = &raw mut (*record).comm;
         generated::bpf_get_current_comm(comm.cast::<c_void>(), 16);
     }
-    submit(entry);
+    submit_now(entry);
     Ok(())
 }

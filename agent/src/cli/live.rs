@@ -39,7 +39,7 @@ const LAST_ROUNDS: usize = 64;
 
 /// Where kernel records come from.
 pub(super) trait Ring {
-    /// Waits until there are records, or for `timeout`.
+    /// Waits for `timeout`, or until it is asked to hurry.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
     /// Gives at most `max` records to `take`; how many there were.
     fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize;
@@ -57,7 +57,7 @@ pub(super) trait Host {
 
 impl Ring for RingSource {
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        Self::wait(self, timeout).map(|_| ())
+        Self::wait(self, timeout)
     }
 
     fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize {
@@ -112,7 +112,7 @@ pub(super) struct Live<R, H> {
     pub(super) host: H,
     pub(super) observations: Receiver<Vec<u8>>,
     pub(super) core: Core,
-    /// Longest wait for a record.
+    /// Between two looks at the ring.
     pub(super) poll_interval: Duration,
     /// Clock observations so far.
     pub(super) ticks: u64,
@@ -143,9 +143,12 @@ impl<R: Ring, H: Host> Live<R, H> {
     /// Runs until `stop`; what is provisional then becomes final.
     pub(super) fn run(mut self, start: &Observation, stop: &AtomicBool) -> io::Result<Core> {
         self.core.observe(start, process::monotonic_ns());
+        let mut empty = true;
         while !stop.load(Ordering::Relaxed) {
-            self.ring.wait(self.poll_interval)?;
-            self.round();
+            if empty {
+                self.ring.wait(self.poll_interval)?;
+            }
+            empty = self.round();
         }
         // The programs are still attached and may go on filling the ring: take what is there, not what comes.
         for _ in 0..LAST_ROUNDS {

@@ -99,7 +99,7 @@ pub const KEYS: &[Key] = &[
         name: "ring.poll_interval",
         default: r#""20ms""#,
         allowed: "a duration from 1ms to 1s",
-        help: "Longest time a record waits in the ring buffer. It does not change any measured time.",
+        help: "How often the ring buffer is emptied, unless it fills earlier: a longer time costs less. It does not change any measured time.",
         read: |config, value| {
             config.poll_interval = duration(value, Duration::from_millis(1), Duration::from_secs(1))?;
             Some(())

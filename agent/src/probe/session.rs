@@ -121,6 +121,7 @@ impl Session {
             check_network_timing(&status)?;
         }
         let Maps { ring, scope, listen, ports, counters, whole_calls } = maps;
+        let ring = RingSource::new(ring).map_err(ProbeError::Ring)?;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -140,7 +141,7 @@ impl Session {
             .spawn(move || discovery.run(&receiver))
             .map_err(ProbeError::Thread)?;
         let session = Self { status, stopped, hints, thread: Some(thread), whole_calls };
-        Ok((session, RingSource::new(ring)))
+        Ok((session, ring))
     }
 
     /// State at this moment.

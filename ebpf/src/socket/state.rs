@@ -11,7 +11,7 @@ use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 use super::identity::{begin, find, forget};
 use super::segment;
 use super::sock::Sock;
-use crate::emit::{Outcome, Stop, count, finish, reserve, submit, write_header};
+use crate::emit::{Outcome, Stop, count, finish, reserve, submit, submit_now, write_header};
 use crate::maps::LISTEN;
 use crate::scope::Task;
 
@@ -61,7 +61,7 @@ fn listening(sock: Sock) -> Outcome {
         (*record).port = port;
         (*record).family = sock.family();
     }
-    submit(entry);
+    submit_now(entry);
     Ok(())
 }
 
