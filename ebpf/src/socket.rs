@@ -1,7 +1,7 @@
 //! Sockets of watched processes: every call that moved bytes, ended or failed, as the kernel saw it.
 
 mod call;
-mod capture;
+pub(crate) mod capture;
 pub(crate) mod identity;
 mod network;
 mod registers;
@@ -20,6 +20,7 @@ use self::capture::Facts;
 use self::sock::Sock;
 use crate::emit::{Outcome, Stop, finish};
 use crate::scope::Task;
+use crate::tls;
 
 const EAGAIN: i32 = -11;
 const EPIPE: i32 = -32;
@@ -94,6 +95,9 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
         socket.times.of_write(sock, offset + u64::from(bytes))
     };
     identity::announce(socket, sock, family, now, task)?;
+    if bytes > 0 {
+        tls::uses(task, dir, socket.id(sock));
+    }
     let with_payload = is_copied && family != sock::UNIX;
     capture::emit(&Facts { task, now, id: socket.id(sock), offset, network, result, dir, call, with_payload })
 }
