@@ -234,7 +234,8 @@ mod tests {
         health.count("exact");
         health.kernel = [("drop_step_ring_full".to_owned(), 3), ("map_full".to_owned(), 4)].into();
         let in_flight = [("svc".to_owned(), 2)].into();
-        let tls = [("svc".to_owned(), TlsCounts { opaque: 3, unlinked_bytes: 70, ..TlsCounts::default() })].into();
+        let tls =
+            [("svc".to_owned(), TlsCounts { opaque: 3, unlinked_bytes: 70, ..TlsCounts::default() })].into();
         let recording = Recording::default();
         Snapshot { taken_ns, health, probes, in_flight, tls, lag_ns: 500_000_000, recording }
     }

@@ -109,11 +109,12 @@ struct Point<'a> {
 impl Attacher {
     /// All verdicts: tracepoints, then programs that never attach anywhere, then libraries.
     pub fn verdicts(&self) -> Vec<ProbeVerdict> {
-        let refused =
-            self.refused.iter().filter(|(program, _)| uprobes().any(|one| one == **program)).map(|(program, why)| {
+        let refused = self.refused.iter().filter(|(program, _)| uprobes().any(|one| one == **program)).map(
+            |(program, why)| {
                 let intent = Intent { program, target: "any library".to_owned(), loses: loses(program) };
                 judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
-            });
+            },
+        );
         let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
         self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
     }
@@ -315,7 +316,10 @@ fn add_point<'a>(points: &mut Vec<Point<'a>>, name: &'static str, function: &'a 
 mod tests {
     use std::{collections::BTreeSet, path::PathBuf};
 
-    use super::{super::{elf::PROLOGUE, table::Row}, *};
+    use super::{
+        super::{elf::PROLOGUE, table::Row},
+        *,
+    };
 
     fn driver(functions: &[(&'static str, u64)]) -> Library {
         Library {

@@ -325,7 +325,9 @@ mod tests {
 
     #[test]
     fn names_that_may_have_tls_are_told_from_others() {
-        for name in ["libssl.so.3", "libssl.so.1.1", "libssl-3e69114b.so.1.1", "libpython3.12.so.1.0", "_ssl.abi3.so"] {
+        for name in
+            ["libssl.so.3", "libssl.so.1.1", "libssl-3e69114b.so.1.1", "libpython3.12.so.1.0", "_ssl.abi3.so"]
+        {
             assert!(may_have_tls(&Path::new("/x").join(name)), "{name}");
         }
         for name in ["libssl3.so", "libcrypto.so.3", "my_ssl.so", "libgnutls.so.30"] {
@@ -349,7 +351,10 @@ mod tests {
         assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &mappings[0]), Err(TargetError::Elf { .. })));
         fs::write(folder.path().join("7/maps"), line(inode + 1)).unwrap();
         let replaced = drivers();
-        assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &replaced[0]), Err(TargetError::Replaced { .. })));
+        assert!(matches!(
+            open_library(Kind::Cuda, &procfs, 7, &replaced[0]),
+            Err(TargetError::Replaced { .. })
+        ));
 
         // Opening a FIFO would wait for a writer for ever.
         fs::remove_file(&library).unwrap();

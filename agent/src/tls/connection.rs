@@ -94,6 +94,12 @@ impl Connection {
         }
     }
 
+    /// It is nobody's again.
+    pub(super) fn unlink(&mut self) {
+        self.ssl = None;
+        self.flows.iter_mut().for_each(Flow::doubt);
+    }
+
     /// It carries application data, and nobody's plaintext: told once, as soon as it is sure.
     pub(super) fn becomes_opaque(&mut self, is_closing: bool) -> bool {
         let has_request = self.flows[0].app_bytes > MIN_REQUEST;
@@ -147,9 +153,9 @@ impl Connection {
         goes_on
     }
 
-    /// The plaintext may begin in a record that was written.
-    pub(super) fn may_hold(&self, chunk: &Chunk) -> bool {
-        self.flows[1].may_hold(chunk.left(), self.overhead)
+    /// A record of this direction is exactly as long as the plaintext, or its beginning, makes one.
+    pub(super) fn may_hold(&self, chunk: &Chunk, dir: u8) -> bool {
+        self.flows[usize::from(dir == DIR_SEND)].may_hold(chunk.left(), self.overhead)
     }
 
     /// The same for a connection whose records cannot be told apart: all of it, with its last call.

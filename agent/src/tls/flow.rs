@@ -67,6 +67,27 @@ pub(super) enum Found {
     Nowhere,
 }
 
+/// How plaintext fits a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// It is all of it; by so much the payload is longer.
+    Whole(u32),
+    /// It may be a part of it.
+    Part,
+    /// It cannot be.
+    No,
+}
+
+fn fit(payload: u32, plain: u32, overhead: Option<u32>) -> Fit {
+    let is_whole = |overhead: &u32| payload == plain + overhead;
+    let whole = match overhead {
+        Some(overhead) => Some(overhead).filter(is_whole),
+        None => OVERHEADS.into_iter().find(is_whole),
+    };
+    let least = overhead.unwrap_or(OVERHEADS[0]);
+    whole.map_or(if payload > plain + least { Fit::Part } else { Fit::No }, Fit::Whole)
+}
+
 /// One direction.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -133,6 +154,12 @@ impl Flow {
         self.calls.back().copied()
     }
 
+    /// What was found so far may be wrong.
+    pub(super) fn doubt(&mut self) {
+        self.is_matched = false;
+        self.consumed = 0;
+    }
+
     /// Where records begin is not known, so that nothing can be compared.
     pub(super) fn is_lost(&self) -> bool {
         self.framer.is_lost()
@@ -141,24 +168,21 @@ impl Flow {
     /// A read gave `len` bytes of the `requested` there was room for: all of the rest of one record, or as much of it
     /// as there was room for.
     pub(super) fn read(&mut self, len: u32, requested: u32, overhead: &mut Option<u32>) -> Found {
-        let fits = |payload: u32, consumed: u32, overhead: Option<u32>| match overhead {
-            Some(overhead) => {
-                let left = payload.saturating_sub(overhead + consumed);
-                (left == len || (left > len && len == requested)).then_some(overhead)
-            }
-            None => OVERHEADS.into_iter().find(|overhead| payload == len + overhead),
-        };
         let mut consumed = self.consumed;
         for index in 0..self.framer.records.len() {
             let record = self.framer.records[index];
             if record.end > self.seen {
                 return Found::NotYet;
             }
-            if record.kind == APPLICATION_DATA
-                && let Some(found) = fits(record.payload, consumed, *overhead)
-            {
-                *overhead = Some(found);
-                return self.take(index, consumed, len, record.payload - found);
+            if record.kind == APPLICATION_DATA {
+                match fit(record.payload, consumed + len, *overhead) {
+                    Fit::Whole(found) => {
+                        *overhead = Some(found);
+                        return self.take(index, consumed + len, true);
+                    }
+                    Fit::Part if len == requested => return self.take(index, consumed + len, false),
+                    Fit::Part | Fit::No => {}
+                }
             }
             if !self.may_skip(index) {
                 return Found::Nowhere;
@@ -166,6 +190,19 @@ impl Flow {
             consumed = 0;
         }
         self.foresee_read(len, requested, *overhead)
+    }
+
+    /// Of a record's plaintext, `consumed` bytes have been read; that is all of it, or not.
+    fn take(&mut self, index: usize, consumed: u32, is_whole: bool) -> Found {
+        self.is_matched = true;
+        self.framer.records.drain(..index);
+        let end = self.framer.records.front().map_or(self.seen, |record| record.end);
+        self.consumed = consumed;
+        if is_whole {
+            self.framer.records.pop_front();
+            self.consumed = 0;
+        }
+        Found::At(end)
     }
 
     /// As [`Self::foresee`]. Of a record that is read in parts, the last part tells how long it is.
@@ -178,37 +215,20 @@ impl Flow {
         self.foresee(so_far, overhead)
     }
 
-    /// A record's plaintext, or a part of it, was read.
-    fn take(&mut self, index: usize, consumed: u32, len: u32, plain: u32) -> Found {
-        self.is_matched = true;
-        self.framer.records.drain(..index);
-        let end = self.framer.records.front().map_or(self.seen, |record| record.end);
-        self.consumed = consumed + len;
-        if self.consumed >= plain {
-            self.framer.records.pop_front();
-            self.consumed = 0;
-        }
-        Found::At(end)
-    }
-
     /// `left` bytes are still to be written of what was given to the library in one call; where the next record with
     /// some of them is, and how many it holds.
     pub(super) fn write(&mut self, left: u32, overhead: &mut Option<u32>) -> (Found, u32) {
         let len = left.min(MAX_PLAIN);
-        let fits = |payload: u32, overhead: Option<u32>| match overhead {
-            Some(overhead) => (payload == len + overhead).then_some(overhead),
-            None => OVERHEADS.into_iter().find(|overhead| payload == len + overhead),
-        };
         for index in 0..self.framer.records.len() {
             let record = self.framer.records[index];
             if record.kind == APPLICATION_DATA
-                && let Some(found) = fits(record.payload, *overhead)
+                && let Fit::Whole(found) = fit(record.payload, len, *overhead)
             {
                 if record.end > self.seen {
                     return (Found::NotYet, len);
                 }
                 *overhead = Some(found);
-                return (self.take(index, 0, len, len), len);
+                return (self.take(index, 0, true), len);
             }
             if !self.may_skip(index) {
                 return (Found::Nowhere, len);
@@ -219,11 +239,7 @@ impl Flow {
 
     /// A record that has passed fits the beginning of what was given to the library, `len` bytes.
     pub(super) fn may_hold(&self, len: u32, overhead: Option<u32>) -> bool {
-        let len = len.min(MAX_PLAIN);
-        let fits = |payload: u32| match overhead {
-            Some(overhead) => payload == len + overhead,
-            None => OVERHEADS.into_iter().any(|overhead| payload == len + overhead),
-        };
+        let fits = |payload| matches!(fit(payload, len.min(MAX_PLAIN), overhead), Fit::Whole(_));
         self.framer.records.iter().any(|record| record.kind == APPLICATION_DATA && fits(record.payload))
     }
 

@@ -42,10 +42,7 @@ impl Captured<'_> {
     fn byte(&self, at: u64) -> Option<u8> {
         let within = usize::try_from(at.checked_sub(self.start)?).ok()?;
         let from_end = usize::try_from(self.end().checked_sub(at)?).ok()?;
-        self.head
-            .get(within)
-            .or_else(|| self.tail.get(self.tail.len().checked_sub(from_end)?))
-            .copied()
+        self.head.get(within).or_else(|| self.tail.get(self.tail.len().checked_sub(from_end)?)).copied()
     }
 }
 
@@ -164,11 +161,8 @@ mod tests {
         let mut start = 0;
         for len in calls {
             let call = &bytes[start..start + len];
-            let (head, tail) = if *len <= head + tail {
-                (call, &call[..0])
-            } else {
-                (&call[..head], &call[len - tail..])
-            };
+            let (head, tail) =
+                if *len <= head + tail { (call, &call[..0]) } else { (&call[..head], &call[len - tail..]) };
             framer.walk(&Captured { start: start as u64, len: *len as u64, head, tail }, false);
             start += len;
         }
@@ -220,10 +214,13 @@ mod tests {
 
     #[test]
     fn what_is_no_header_is_none() {
-        for bytes in [&b"GET /"[..], &[23, 3, 3, 0xff, 0xff], &[23, 3, 3, 0, 0], &[25, 3, 3, 0, 1], &[23, 3]] {
+        for bytes in [&b"GET /"[..], &[23, 3, 3, 0xff, 0xff], &[23, 3, 3, 0, 0], &[25, 3, 3, 0, 1], &[23, 3]]
+        {
             assert_eq!(header(bytes), None, "{bytes:?}");
         }
-        assert!(begins_handshake(&[22]) && begins_handshake(&[22, 3, 1]) && begins_handshake(&[22, 3, 1, 2, 0]));
+        assert!(
+            begins_handshake(&[22]) && begins_handshake(&[22, 3, 1]) && begins_handshake(&[22, 3, 1, 2, 0])
+        );
         assert!(!begins_handshake(b"POST /") && !begins_handshake(&[]) && !begins_handshake(&[22, 4]));
     }
 }

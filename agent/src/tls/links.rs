@@ -6,9 +6,7 @@ use wire::{
     tls,
 };
 
-use super::{
-    Chunk, Connection, Links, MAX_HELD, MAX_WAITING, PATIENCE_NS, Socket, Ssl, SslKey, verdict,
-};
+use super::{Chunk, Connection, Links, MAX_HELD, MAX_WAITING, PATIENCE_NS, Socket, Ssl, SslKey, verdict};
 
 /// Nothing known of a socket.
 const NOBODY: SockId = SockId { sock: 0, birth_ns: 0 };
@@ -45,7 +43,7 @@ impl Links {
         let Some(Socket::Tls(connection)) = self.sockets.get(&data.id) else { return };
         let fits = |key: &&SslKey| {
             let ssl = self.ssls.get(key).filter(|ssl| key.0 == tgid && ssl.tid == tid);
-            ssl.and_then(|ssl| ssl.waiting.front()).is_some_and(|chunk| connection.may_hold(chunk))
+            ssl.and_then(|ssl| ssl.waiting.front()).is_some_and(|chunk| connection.may_hold(chunk, DIR_SEND))
         };
         let mut fitting = self.unlinked.iter().filter(fits);
         if let (Some(&key), None) = (fitting.next(), fitting.next()) {
@@ -68,10 +66,11 @@ impl Links {
     fn cut(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
         let Some(id) = self.ssls.get_mut(&key).and_then(|ssl| ssl.sock.take()) else { return };
         if let Some(connection) = self.connection(id).filter(|connection| connection.ssl == Some(key)) {
-            connection.ssl = None;
+            connection.unlink();
             out.push(connection.verdict(tls::CONTRADICTED, header));
         }
-        if self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty()) {
+        let waits = self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty());
+        if waits && !self.unlinked.contains(&key) {
             self.unlinked.push(key);
         }
     }
@@ -84,15 +83,31 @@ impl Links {
                 Some(record) => return out.push(record),
                 None => self.cut(key, header, out),
             }
-        } else if let Some(&id) = self.last_read.get(&header.tid)
-            && let Some(connection) = self.connection(id).filter(|connection| connection.ssl.is_none())
-            && let Some(record) = connection.read(chunk, data.requested)
-        {
-            self.link(key, id, header, out);
-            out.push(record);
+        }
+        if self.prove_by_read(key, chunk, data, out) {
             return self.write_on(key, header, out);
         }
         out.push(verdict(NOBODY, tls::UNLINKED, chunk.len.into(), header));
+    }
+
+    /// The last thing the thread did was to read a record of exactly this length, from a connection that nobody is
+    /// known to use.
+    fn prove_by_read(
+        &mut self,
+        key: SslKey,
+        chunk: &Chunk,
+        data: &tls::Data,
+        out: &mut Vec<Vec<u8>>,
+    ) -> bool {
+        let Some(&id) = self.last_read.get(&data.header.tid) else { return false };
+        let Some(connection) = self.connection(id) else { return false };
+        if connection.ssl.is_some() || !connection.may_hold(chunk, DIR_RECV) {
+            return false;
+        }
+        let Some(record) = connection.read(chunk, data.requested) else { return false };
+        self.link(key, id, &data.header, out);
+        out.push(record);
+        true
     }
 
     /// From the connection that it is linked to; `None` if that cannot be.
@@ -133,17 +148,13 @@ impl Links {
 
     /// What a linked one wrote may have gone out.
     pub(super) fn write_on(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
-        while let Some(chunk) = self.ssls.get_mut(&key).and_then(|ssl| ssl.waiting.pop_front()) {
-            let (held, mut chunk) = (chunk.held(), chunk);
-            let Some(id) = self.ssls.get(&key).and_then(|ssl| ssl.sock) else { return self.put_back(key, chunk) };
-            let Some(connection) = self.connection(id) else { return self.put_back(key, chunk) };
-            let mut goes_on = connection.write(&mut chunk, out);
-            if !goes_on && connection.is_lost(DIR_SEND) {
-                connection.write_unframed(&mut chunk, out);
-                goes_on = true;
-            }
+        while let Some(mut chunk) = self.ssls.get_mut(&key).and_then(|ssl| ssl.waiting.pop_front()) {
+            let Some(id) = self.ssls.get(&key).and_then(|ssl| ssl.sock) else {
+                return self.put_back(key, chunk);
+            };
+            let goes_on = self.write_to(id, &mut chunk, header, out);
             if chunk.left() == 0 {
-                self.held -= held;
+                self.held -= chunk.held();
                 continue;
             }
             self.put_back(key, chunk);
@@ -152,6 +163,21 @@ impl Links {
             }
             return;
         }
+    }
+
+    /// To the connection that it is linked to; whether what is left of it may still go there.
+    fn write_to(&mut self, id: SockId, chunk: &mut Chunk, header: &Header, out: &mut Vec<Vec<u8>>) -> bool {
+        let Some(connection) = self.connection(id) else { return false };
+        let goes_on = connection.write(chunk, out);
+        let is_lost = connection.is_lost(DIR_SEND);
+        if chunk.left() == 0 || !(chunk.nested || (is_lost && !goes_on)) {
+            return goes_on;
+        }
+        if is_lost && connection.becomes_unframed() {
+            out.push(connection.verdict(tls::UNFRAMED, header));
+        }
+        connection.write_unframed(chunk, out);
+        true
     }
 
     fn put_back(&mut self, key: SslKey, chunk: Chunk) {
@@ -169,9 +195,8 @@ impl Links {
 
     /// Drops what has waited too long for a connection.
     pub(super) fn expire(&mut self, now: &Header, out: &mut Vec<Vec<u8>>) {
-        let late = |ssl: &Ssl| {
-            ssl.waiting.front().is_some_and(|chunk| chunk.time_ns + PATIENCE_NS < now.time_ns)
-        };
+        let late =
+            |ssl: &Ssl| ssl.waiting.front().is_some_and(|chunk| chunk.time_ns + PATIENCE_NS < now.time_ns);
         for key in std::mem::take(&mut self.unlinked) {
             while self.ssls.get(&key).is_some_and(late) {
                 let header = Header { tgid: key.0, ..*now };

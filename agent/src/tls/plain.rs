@@ -20,6 +20,8 @@ pub(super) struct Chunk {
     pub done: u32,
     /// When the call returned.
     pub time_ns: u64,
+    /// The library used the socket within the call: all of it has passed there.
+    pub nested: bool,
     head: Vec<u8>,
     tail: Vec<u8>,
 }
@@ -27,8 +29,15 @@ pub(super) struct Chunk {
 impl Chunk {
     /// Of a record and the bytes behind it.
     pub(super) fn new(data: &tls::Data, head: &[u8], tail: &[u8]) -> Self {
-        let (head, tail) = (head.to_vec(), tail.to_vec());
-        Self { offset: data.offset, len: data.len, done: 0, time_ns: data.header.time_ns, head, tail }
+        Self {
+            offset: data.offset,
+            len: data.len,
+            done: 0,
+            time_ns: data.header.time_ns,
+            nested: data.sock.sock != 0,
+            head: head.to_vec(),
+            tail: tail.to_vec(),
+        }
     }
 
     /// Bytes that are kept of it.
@@ -54,7 +63,15 @@ impl Chunk {
     }
 
     /// The next `len` bytes as the record of a socket call, as if the socket had carried them in clear.
-    pub(super) fn record(&self, len: u32, id: SockId, base: u64, dir: u8, carrier: &Carrier, end: u64) -> Vec<u8> {
+    pub(super) fn record(
+        &self,
+        len: u32,
+        id: SockId,
+        base: u64,
+        dir: u8,
+        carrier: &Carrier,
+        end: u64,
+    ) -> Vec<u8> {
         let (head, tail) = self.captured(len);
         let size = size_of::<socket::Data>() + head.len() + tail.len();
         let network =
@@ -85,7 +102,7 @@ mod tests {
     fn chunk(len: u32, head: usize, tail: usize, done: u32) -> Chunk {
         let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
         let (head, tail) = (bytes[..head].to_vec(), bytes[bytes.len() - tail..].to_vec());
-        Chunk { offset: 0, len, done, time_ns: 0, head, tail }
+        Chunk { offset: 0, len, done, time_ns: 0, nested: false, head, tail }
     }
 
     #[test]
@@ -104,7 +121,11 @@ mod tests {
             ((8, 0, 0), (0, 8), (&[], &[])),
         ];
         for ((len, head, tail), (from, part), expected) in cases {
-            assert_eq!(chunk(*len, *head, *tail, *from).captured(*part), *expected, "{len} {head} {tail} {from}");
+            assert_eq!(
+                chunk(*len, *head, *tail, *from).captured(*part),
+                *expected,
+                "{len} {head} {tail} {from}"
+            );
         }
     }
 }
