@@ -130,6 +130,11 @@ impl Links {
         Taken::Pass
     }
 
+    /// The socket carries TLS.
+    pub fn speak_tls(&self, id: SockId) -> bool {
+        matches!(self.sockets.get(&id), Some(Socket::Tls(_)))
+    }
+
     fn open(&mut self, record: &[u8]) {
         let Ok((open, _)) = socket::Open::read_from_prefix(record) else { return };
         let whole = open.flags & socket::FLAG_MID_STREAM == 0;

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use wire::socket::SockId;
 use zerocopy::FromBytes as _;
 
 use super::recorder::Recorder;
@@ -49,6 +50,8 @@ pub(super) trait Ring {
 pub(super) trait Host {
     /// Shows every record to discovery, which may learn from it where to look.
     fn observe(&self, record: &[u8]);
+    /// Captures long calls on this socket whole from now on.
+    fn want_whole(&mut self, socket: SockId);
     /// How it stands.
     fn status(&self) -> probe::Status;
 }
@@ -79,6 +82,10 @@ impl From<probe::Session> for Probes {
 impl Host for Probes {
     fn observe(&self, record: &[u8]) {
         self.hints.observe(record);
+    }
+
+    fn want_whole(&mut self, socket: SockId) {
+        self.session.want_whole(socket);
     }
 
     fn status(&self) -> probe::Status {
@@ -177,6 +184,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             let made_ns = time_ns(record).unwrap_or(now_ns);
             core.lag_ns = core.lag_ns.max(now_ns.saturating_sub(made_ns));
             core.take(record);
+            core.wanted.drain(..).for_each(|socket| host.want_whole(socket));
             host.observe(record);
         })
     }
@@ -236,6 +244,8 @@ pub(super) struct Core {
     replaced: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     outputs: Vec<Output>,
+    /// What the last record asked for.
+    wanted: Vec<SockId>,
     lag_ns: u64,
 }
 
@@ -249,6 +259,7 @@ impl Core {
             replaced: Vec::new(),
             buffer: Vec::new(),
             outputs: Vec::new(),
+            wanted: Vec::new(),
             lag_ns: 0,
         }
     }
@@ -275,6 +286,12 @@ impl Core {
         self.recorder.write(&record[..meaningful(record)]);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
+            // What a socket of TLS carries is of no use: its plaintext is captured elsewhere.
+            if let Output::WantWhole(socket) = output
+                && !self.links.speak_tls(socket)
+            {
+                self.wanted.push(socket);
+            }
         }
     }
 

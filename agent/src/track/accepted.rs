@@ -6,7 +6,7 @@
 use wire::socket;
 
 use super::{
-    call,
+    Tracked, call,
     exchanges::{Context, Origin},
     http2::{Http2, begins_preface, is_frames},
     open::Ending,
@@ -69,7 +69,7 @@ impl Accepted {
     /// One call on the socket.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let side = call::side(data);
-        let frames = || is_frames(side, payload.head, u64::try_from(data.result).unwrap_or_default());
+        let frames = || call::begins(data) && is_frames(side, payload.head, call::extent(data));
         match self {
             Self::New(new) => {
                 let whole_p = new.first.is_none() && data.offset == 0 && &*payload.head == b"P";
@@ -78,6 +78,10 @@ impl Accepted {
                     return;
                 }
                 let decided = if new.is_http2(data, &payload) || frames() {
+                    // The kernel side knows the preface, if it sees it.
+                    if !new.origin.whole || new.first.is_some() {
+                        cx.out.push(Tracked::WantWhole(new.origin.id));
+                    }
                     Self::Http2(Box::new(Http2::new(new.origin.clone())))
                 } else {
                     Self::Http1(Box::new(Server::new(new.origin.clone())))
@@ -90,6 +94,7 @@ impl Accepted {
             }
             // What it took for HTTP/1 so far, it knew nothing of.
             Self::Http1(server) if !server.is_proven() && !server.origin().whole && frames() => {
+                cx.out.push(Tracked::WantWhole(server.origin().id));
                 *self = Self::Http2(Box::new(Http2::new(server.origin().clone())));
             }
             Self::Http1(_) | Self::Http2(_) => {}

@@ -26,7 +26,7 @@ mod table;
 use wire::socket;
 
 use super::{
-    call::{Call, side},
+    call::{self, Call, side},
     exchanges::{Context, Origin},
     http1::Side,
     mask::{self, mask_all},
@@ -138,7 +138,9 @@ impl Http2 {
         };
         let half = self.half(side);
         half.expected = Some(data.offset.saturating_add(len));
-        half.inside = None;
+        if call::begins(data) {
+            half.inside = None;
+        }
         if side == Side::Response {
             self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
         }
@@ -147,7 +149,9 @@ impl Http2 {
             self.gap(side, missing, true, at, cx);
             self.half(side).inside = None;
         }
-        self.find(side, head, len, data.offset == 0);
+        if call::begins(data) {
+            self.find(side, head, call::extent(data), data.offset == 0);
+        }
         self.feed(side, head, false, at, cx);
         let middle = len.saturating_sub((head.len() + tail.len()) as u64);
         if middle > 0 {

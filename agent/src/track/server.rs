@@ -9,9 +9,9 @@
 use wire::socket;
 
 use super::{
-    Delivery,
+    Delivery, Tracked,
     arrival::Arrivals,
-    call::{Call, side},
+    call::{self, Call, side},
     exchanges::{Context, Exchanges, Origin},
     http1::{Direction, Found, Gap, Piece, Side, ends_chunked, head},
     mask::mask_all,
@@ -29,6 +29,8 @@ pub(super) struct Server {
     exchanges: Exchanges,
     /// A message was understood.
     proven: bool,
+    /// Long calls were asked for.
+    wants_whole: bool,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -43,6 +45,7 @@ impl Server {
             expected: [(!lost).then_some(0); 2],
             exchanges: Exchanges::new(origin),
             proven: false,
+            wants_whole: false,
             closed: None,
         }
     }
@@ -119,16 +122,22 @@ impl Server {
             cx.health.ignore("socket_bytes_missing");
             self.gap(side, missing, true, at, cx);
         }
-        if self.direction(side).is_lost() {
-            self.find(side, head, len, tail, at, cx);
+        if self.direction(side).is_lost() && call::begins(data) {
+            self.find(side, head, call::extent(data), tail, at, cx);
         }
         let middle = len.saturating_sub((head.len() + tail.len()) as u64);
-        self.feed(side, head, middle == 0 && tail.is_empty(), at, cx);
+        self.feed(side, head, middle == 0 && tail.is_empty() && call::ends(data), at, cx);
         if middle > 0 {
             if side == Side::Request {
                 self.exchanges.arrivals().reach(len - tail.len() as u64);
             }
+            let was_lost = self.direction(side).is_lost();
             self.gap(side, middle, false, at, cx);
+            // A boundary was in it, and it is likely that the next such call has one too.
+            let is_lost = !was_lost && self.direction(side).is_lost();
+            if is_lost && !std::mem::replace(&mut self.wants_whole, true) {
+                cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
+            }
         }
         if !tail.is_empty() {
             self.feed(side, tail, true, at, cx);
