@@ -56,6 +56,15 @@ pub enum NetworkTiming {
     Off,
 }
 
+/// Whether plaintext of TLS is seen (design §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Wherever a watched process uses a library that can be attached to.
+    Auto,
+    /// Connections that speak TLS are opaque.
+    Off,
+}
+
 /// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -77,6 +86,8 @@ pub struct Config {
     pub socket_tier: SocketTier,
     /// Whether arrival and delivery are seen on the network.
     pub network_timing: NetworkTiming,
+    /// Whether plaintext of TLS is seen.
+    pub tls: Tls,
     /// Finished requests kept for the API.
     pub keep_requests: usize,
     /// Label sets per metric family; more go to the series `other`.
@@ -198,6 +209,7 @@ impl Config {
             poll_interval: Duration::ZERO,
             socket_tier: SocketTier::Auto,
             network_timing: NetworkTiming::Auto,
+            tls: Tls::Auto,
             keep_requests: 0,
             max_series: 0,
             extra_buckets: Vec::new(),
@@ -302,6 +314,7 @@ mod tests {
             ("ring.size_bytes = -1", "`ring.size_bytes` cannot be -1"),
             ("ring.poll_interval = \"2s\"", "`ring.poll_interval` cannot be \"2s\""),
             ("socket.tier = \"b\"", "`socket.tier` cannot be \"b\"; allowed: auto, a"),
+            ("socket.tls = \"on\"", "`socket.tls` cannot be \"on\"; allowed: auto, off"),
             ("requests.keep = 0", "`requests.keep` cannot be 0"),
             ("metrics.max_series_per_family = 5", "`metrics.max_series_per_family` cannot be 5"),
             ("metrics.extra_buckets = [-1]", "`metrics.extra_buckets` cannot be [-1]"),

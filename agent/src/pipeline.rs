@@ -9,7 +9,7 @@ use crate::{
     health::Health,
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
-    track::{ServiceId, TrackSettings, Tracked, Tracker},
+    track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker},
 };
 
 /// What the pipeline hands out while it works.
@@ -96,6 +96,11 @@ impl Pipeline {
             *by_name.entry(self.tracker.service_name(id).to_owned()).or_default() += n as u64;
         }
         by_name
+    }
+
+    /// TLS of services, as far as it was seen, by name of the service.
+    pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
+        self.tracker.tls().map(|(id, counts)| (self.tracker.service_name(id).to_owned(), counts)).collect()
     }
 
     /// Its counters.

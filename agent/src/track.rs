@@ -12,6 +12,7 @@
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
 //! | [`arrival`], [`delivery`] | when requests arrived and answers were acknowledged |
 //! | [`body`], [`sse`], [`lines`], [`json`], [`grpc`] | what a body tells |
+//! | [`secure`] | how much of a service's TLS is in sight |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
 
@@ -32,8 +33,11 @@ mod lines;
 mod mask;
 mod open;
 mod process;
+mod secure;
 mod server;
 mod sse;
+
+pub use secure::TlsCounts;
 
 pub use exchange::{ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
 
@@ -44,6 +48,7 @@ use crate::{
 use connection::Connections;
 use exchanges::Context;
 use process::Processes;
+use secure::Secure;
 
 /// Limits of what is tracked. What goes over them is counted in [`Health`] and forgotten, oldest first.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +70,7 @@ impl Default for TrackSettings {
 pub struct Tracker {
     processes: Processes,
     connections: Connections,
+    secure: Secure,
     next_exchange: u64,
     /// Wall clock minus monotonic clock, ns, as last observed.
     wall_offset_ns: Option<i128>,
@@ -76,6 +82,7 @@ impl Tracker {
         Self {
             processes: Processes::new(settings.max_processes),
             connections: Connections::new(settings.max_connections),
+            secure: Secure::default(),
             next_exchange: 0,
             wall_offset_ns: None,
         }
@@ -114,6 +121,10 @@ impl Tracker {
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
+            Event::TlsVerdict(found) => match self.processes.service(found.header.tgid) {
+                Some(service) => self.secure.found(service, &found),
+                None => health.ignore("tls_without_service"),
+            },
             // For discovery; it answers with an observation when the process matters.
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
@@ -138,6 +149,11 @@ impl Tracker {
     /// The wall clock (ns since the Unix epoch) at a monotonic time, by the last clock observation.
     pub fn wall_ns(&self, mono_ns: u64) -> Option<u64> {
         u64::try_from(i128::from(mono_ns) + self.wall_offset_ns?).ok()
+    }
+
+    /// TLS of services, as far as it was seen.
+    pub fn tls(&self) -> impl Iterator<Item = (ServiceId, TlsCounts)> {
+        self.secure.iter()
     }
 
     /// Connections in the table, those included that carry no exchanges.

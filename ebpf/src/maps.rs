@@ -17,6 +17,8 @@ use crate::cuda::clock::Clock;
 use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
 use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
+use crate::tls::call::Call;
+use crate::tls::identity::{Ssl, SslKey};
 
 /// Default size; the agent sets its own at load.
 const RING_BYTES: u32 = 16 << 20;
@@ -75,6 +77,14 @@ pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_ent
 /// Unwatched processes that were reported as CUDA users.
 #[map]
 pub(crate) static CUDA_SEEN: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
+
+/// Thread (`pid_tgid`) -> the call of a TLS library that it is in.
+#[map]
+pub(crate) static TLS_CALLS: HashMap<u64, Call> = HashMap::with_max_entries(8192, 0);
+
+/// What is known of a TLS connection.
+#[map]
+pub(crate) static SSLS: LruHashMap<SslKey, Ssl> = LruHashMap::with_max_entries(32768, 0);
 
 /// tgid of the agent; set at load.
 #[unsafe(no_mangle)]

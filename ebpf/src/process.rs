@@ -13,6 +13,7 @@ use crate::cuda;
 use crate::emit::{Outcome, Stop, finish, reserve, submit_now, write_header};
 use crate::maps::{CUDA_SEEN, SCOPE, offset};
 use crate::scope::{Task, scope_of};
+use crate::tls;
 
 /// Every process may become interesting with a new image, so all are reported.
 ///
@@ -71,6 +72,7 @@ fn exit() -> Outcome {
         return Err(Stop::Quiet);
     }
     cuda::forget_thread(task);
+    tls::forget_thread(task);
     if !task.is_leader() {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 mod boundary;
 mod call;
-mod capture;
+pub(crate) mod capture;
 pub(crate) mod gather;
 pub(crate) mod identity;
 mod network;
@@ -22,6 +22,7 @@ use self::capture::Facts;
 use self::sock::Sock;
 use crate::emit::{Outcome, Stop, finish};
 use crate::scope::Task;
+use crate::tls;
 
 const EAGAIN: i32 = -11;
 const EPIPE: i32 = -32;
@@ -98,6 +99,9 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
         socket.times.of_write(sock, offset + u64::from(bytes))
     };
     identity::announce(socket, sock, family, now, task)?;
+    if bytes > 0 {
+        tls::uses(task, dir, socket.id(sock));
+    }
     let with_payload = is_copied && family != sock::UNIX;
     let begins = dir == DIR_RECV && offset == 0 && with_payload;
     if begins && bytes as usize >= PREFACE.len() && call.begins_with(PREFACE) {

@@ -1,4 +1,4 @@
-//! The live loop: the one thread that owns the source, the pipeline and the recording.
+//! The live loop: the one thread that owns the source, the links of TLS, the pipeline and the recording.
 //!
 //! The order of records is the order of the recording, and with it of a replay: a record is processed (and masked),
 //! then written, and only then is the next one looked at. An observation that was sent before a kernel record was
@@ -24,6 +24,7 @@ use crate::{
     pipeline::{Output, Pipeline},
     probe,
     source::ring::RingSource,
+    tls::{Links, Taken},
 };
 
 /// Time between two clock observations.
@@ -222,6 +223,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             health: core.pipeline.health().clone(),
             probes: self.status.clone(),
             in_flight: core.pipeline.in_flight(),
+            tls: core.pipeline.tls(),
             lag_ns: std::mem::take(&mut core.lag_ns),
             recording: core.recorder.state(),
         });
@@ -240,6 +242,9 @@ pub(super) struct Core {
     pub(super) pipeline: Pipeline,
     pub(super) recorder: Recorder,
     pub(super) export: Arc<Export>,
+    links: Links,
+    /// What goes on in the place of a record.
+    replaced: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     outputs: Vec<Output>,
     /// What the last record asked for.
@@ -249,19 +254,45 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(pipeline: Pipeline, recorder: Recorder, export: Arc<Export>) -> Self {
-        let (buffer, outputs, wanted) = (Vec::new(), Vec::new(), Vec::new());
-        Self { pipeline, recorder, export, buffer, outputs, wanted, lag_ns: 0 }
+        Self {
+            pipeline,
+            recorder,
+            export,
+            links: Links::default(),
+            replaced: Vec::new(),
+            buffer: Vec::new(),
+            outputs: Vec::new(),
+            wanted: Vec::new(),
+            lag_ns: 0,
+        }
     }
 
-    /// Takes one record through.
+    /// Takes one record through, or what comes in its place.
     fn take(&mut self, record: &[u8]) {
-        self.buffer.clear();
-        self.buffer.extend_from_slice(record);
-        self.pipeline.process(&mut self.buffer, &mut self.outputs);
-        self.recorder.write(&self.buffer[..meaningful(&self.buffer)]);
+        let mut replaced = std::mem::take(&mut self.replaced);
+        let taken = self.links.take(record, &mut replaced);
+        for mut record in replaced.drain(..) {
+            self.process(&mut record);
+        }
+        self.replaced = replaced;
+        if taken == Taken::Pass {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.clear();
+            buffer.extend_from_slice(record);
+            self.process(&mut buffer);
+            self.buffer = buffer;
+        }
+    }
+
+    fn process(&mut self, record: &mut [u8]) {
+        self.pipeline.process(record, &mut self.outputs);
+        self.recorder.write(&record[..meaningful(record)]);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
-            if let Output::WantWhole(socket) = output {
+            // What a socket of TLS carries is of no use: its plaintext is captured elsewhere.
+            if let Output::WantWhole(socket) = output
+                && !self.links.speak_tls(socket)
+            {
                 self.wanted.push(socket);
             }
         }

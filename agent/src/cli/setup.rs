@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Scope, failure::Failure};
 use crate::{
-    config::{Config, LogLevel, NetworkTiming, SocketTier},
+    config::{Config, LogLevel, NetworkTiming, SocketTier, Tls},
     export, probe,
 };
 
@@ -38,6 +38,10 @@ pub(super) fn probes(config: &Config) -> probe::Settings {
             NetworkTiming::Auto => probe::NetworkTiming::Auto,
             NetworkTiming::On => probe::NetworkTiming::On,
             NetworkTiming::Off => probe::NetworkTiming::Off,
+        },
+        tls: match config.tls {
+            Tls::Auto => probe::Tls::Auto,
+            Tls::Off => probe::Tls::Off,
         },
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::{Config, LogLevel, NetworkTiming, SocketTier};
+use super::{Config, LogLevel, NetworkTiming, SocketTier, Tls};
 
 /// A config key.
 #[derive(Debug)]
@@ -136,6 +136,21 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |config| Value::String(format!("{:?}", config.network_timing).to_lowercase()),
+    },
+    Key {
+        name: "socket.tls",
+        default: r#""auto""#,
+        allowed: "auto, off",
+        help: "Sees requests over TLS where a server uses OpenSSL in a library or with symbols, at two probes a read or write; off: such connections are counted and nothing more.",
+        read: |config, value| {
+            config.tls = match value.as_str()? {
+                "auto" => Tls::Auto,
+                "off" => Tls::Off,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |config| Value::String(format!("{:?}", config.tls).to_lowercase()),
     },
     Key {
         name: "requests.keep",

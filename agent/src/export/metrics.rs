@@ -140,6 +140,10 @@ metrics! {
         "Programs on their targets, by state and by what one hit costs";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
         "Finished requests of which something is missing or guessed; one request can count for several reasons";
+    TlsConnections "stagelens_tls_connections_total" Counter, None, &["service", "state"],
+        "Connections that speak TLS: seen, linked to their plaintext (again after a contradiction), opaque (nobody decrypts them in sight), contradicted (a link was wrong and was cut), unframed (linked, and its records could not be told apart)";
+    TlsUnlinkedBytes "stagelens_tls_unlinked_bytes_total" Counter, Bytes, &["service"],
+        "Plaintext of which the connection is not known; it was dropped, and its requests are not seen";
     Recording "stagelens_recording_state" Gauge, None, &["state"],
         "1 for the state in which the recording is: off, recording, full, failed";
     RecordingBytes "stagelens_recording_written_bytes_total" Counter, Bytes, &[],

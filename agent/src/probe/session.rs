@@ -54,6 +54,16 @@ pub enum NetworkTiming {
     Off,
 }
 
+/// Whether plaintext of TLS is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// Wherever a watched process uses a library that can be attached to.
+    #[default]
+    Auto,
+    /// Nothing is attached: connections that speak TLS are opaque.
+    Off,
+}
+
 /// What to watch, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -69,6 +79,8 @@ pub struct Settings {
     pub socket_tier: SocketTier,
     /// Whether arrival and delivery are seen on the network.
     pub network_timing: NetworkTiming,
+    /// Whether plaintext of TLS is seen.
+    pub tls: Tls,
 }
 
 impl Default for Settings {
@@ -81,6 +93,7 @@ impl Default for Settings {
             ring_bytes: 8 << 20,
             socket_tier: SocketTier::Auto,
             network_timing: NetworkTiming::Auto,
+            tls: Tls::Auto,
         }
     }
 }
@@ -131,6 +144,7 @@ impl Session {
             maps: KernelMaps { scope, listen, ports, counters },
             observations,
             wanted: wanted(settings),
+            tls: settings.tls == Tls::Auto,
             interval: settings.scan_interval,
             status: Arc::clone(&status),
             stopped: Arc::clone(&stopped),

@@ -211,7 +211,7 @@ fn spare<const ROOM: usize>(entry: &mut RingBufEntry<Record<ROOM>>) -> *mut boun
 
 /// The number, with a bound that the verifier sees: the compiler may already know it and leave out the check.
 #[inline(always)]
-fn at_most(len: u32, limit: usize) -> u32 {
+pub(crate) fn at_most(len: u32, limit: usize) -> u32 {
     let (len, limit) = (black_box(len), limit as u32);
     if len > limit { limit } else { len }
 }
@@ -228,7 +228,7 @@ fn read(to: *mut u8, len: u32, from: u64, memory: Memory) -> bool {
 }
 
 #[inline(always)]
-fn read_user(to: *mut u8, len: u32, from: u64) -> bool {
+pub(crate) fn read_user(to: *mut u8, len: u32, from: u64) -> bool {
     // SAFETY: a checked read of user memory; the verifier proves that `to` has room for `len`.
     unsafe { bpf_probe_read_user(to.cast::<c_void>(), len, from as *const c_void) == 0 }
 }

@@ -68,6 +68,10 @@ counters! {
     ArrivalMerged = "arrival_merged",
     /// Reads of which it is not known when their bytes arrived, on connections where it should be.
     ArrivalUnknown = "arrival_unknown",
+    /// Plaintext records of TLS lost because the ring buffer was full.
+    DropTls = "drop_tls_ring_full",
+    /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
+    PlaintextUnreadable = "plaintext_unreadable",
 }
 
 const _: () = {

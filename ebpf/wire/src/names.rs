@@ -79,3 +79,9 @@ pub const PROG_SYNC_RETURN: &str = "cuda_sync_return";
 pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
 /// uretprobe: return of a memory row.
 pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";
+/// uprobe: entry of a function that reads or writes plaintext of TLS.
+pub const PROG_TLS_ENTER: &str = "tls_enter";
+/// uretprobe: return of the same.
+pub const PROG_TLS_RETURN: &str = "tls_return";
+/// uprobe: end of a TLS connection in its library.
+pub const PROG_TLS_FREE: &str = "tls_free";

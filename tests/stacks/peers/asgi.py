@@ -1,10 +1,11 @@
-"""ASGI peers on uvicorn: `asgi.py raw|fastapi uvloop|asyncio httptools|h11`.
+"""ASGI peers on uvicorn: `asgi.py raw|fastapi uvloop|asyncio httptools|h11`; over TLS with TLS_CERT and TLS_KEY.
 
 The stamps are taken around the server's `send`, in a layer around the application, so the server under test is the
 real one. uvloop writes what was sent at the end of the turn of its loop: hence the turn between `send` and the stamp.
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -110,6 +111,8 @@ def main():
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=2,
+        ssl_certfile=os.environ.get("TLS_CERT"),
+        ssl_keyfile=os.environ.get("TLS_KEY"),
     )
     announce(listener.getsockname()[1])
     uvicorn.Server(config).run(sockets=[listener])

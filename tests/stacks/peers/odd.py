@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -336,6 +337,14 @@ def accept_forever(listener, handle):
 
 def threads(listener):
     accept_forever(listener, lambda conn: threading.Thread(target=serve, args=(conn,), daemon=True).start())
+
+
+def tls(listener):
+    """The same over TLS, on the socket itself."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.environ["TLS_CERT"], os.environ["TLS_KEY"])
+    wrapped = lambda conn: serve(context.wrap_socket(conn, server_side=True))
+    accept_forever(listener, lambda conn: threading.Thread(target=wrapped, args=(conn,), daemon=True).start())
 
 
 def reads(listener):

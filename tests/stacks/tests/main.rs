@@ -10,6 +10,7 @@ mod http;
 mod identity;
 mod lives;
 mod servers;
+mod tls;
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,7 +29,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 7] = [
+const GROUPS: [&[(&str, Need, Test)]; 8] = [
     servers::TESTS,
     clients::TESTS,
     http::TESTS,
@@ -36,6 +37,7 @@ const GROUPS: [&[(&str, Need, Test)]; 7] = [
     identity::TESTS,
     lives::TESTS,
     driver::TESTS,
+    tls::TESTS,
 ];
 
 fn main() -> ExitCode {

@@ -13,6 +13,7 @@ use stacks::machine::{self, Need};
 use stacks::peer::Peer;
 use stacks::raw::{Raw, long_chat};
 use stacks::watch::Watch;
+use system::agent::Record;
 use system::host;
 use system::rig::{ClientView, Load};
 
@@ -58,7 +59,7 @@ fn aiohttp(dir: &Path) -> Result<()> {
 }
 
 fn node_http(dir: &Path) -> Result<()> {
-    let mut command = Command::new(host::tool("node")?);
+    let mut command = Command::new(machine::node()?);
     command.arg(machine::peers().join("node.js"));
     exercise(Peer::start("node", command, dir)?, dir)
 }
@@ -99,10 +100,20 @@ fn load(port: u16, dir: &Path) -> Result<Vec<ClientView>> {
 /// The two are two requests to the agent until it joins nested exchanges; then this test expects one, with nginx's
 /// times.
 fn nginx_in_front(dir: &Path) -> Result<()> {
-    let mut behind = hyper(dir)?;
-    let mut front = nginx(behind.port, dir)?;
+    let behind = hyper(dir)?;
+    let front = nginx(behind.port, "", 1, dir)?;
+    in_front(front, behind, |port| load(port, dir), dir).map(drop)
+}
+
+/// A proxy in front of a server, under a load that is given the proxy's port. The proxy's records.
+pub(crate) fn in_front(
+    mut front: Peer,
+    mut behind: Peer,
+    load: impl FnOnce(u16) -> Result<Vec<ClientView>>,
+    dir: &Path,
+) -> Result<Vec<Record>> {
     let mut watch = Watch::ports(&[front.port, behind.port], dir)?;
-    let clients = load(front.port, dir)?;
+    let clients = load(front.port)?;
     let inner = watch.records(behind.port, clients.len())?;
     watch.records(front.port, clients.len())?;
     let outer = watch.finish(front.port)?;
@@ -118,7 +129,7 @@ fn nginx_in_front(dir: &Path) -> Result<()> {
             faults.push(format!("no inner record of {record:?}"));
             continue;
         };
-        let facts = |r: &system::agent::Record| {
+        let facts = |r: &Record| {
             (r.method.clone(), r.path.clone(), r.model.clone(), r.status, r.outcome.clone(), r.chunks)
         };
         if facts(record) != facts(inner) || record.pid == inner.pid {
@@ -136,20 +147,22 @@ fn nginx_in_front(dir: &Path) -> Result<()> {
     }
     ensure!(outer.len() == clients.len(), "{} outer records of {}", outer.len(), clients.len());
     ensure!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults[..faults.len().min(5)].join("\n"));
-    Ok(())
+    Ok(outer)
 }
 
-/// nginx with one worker in front of a port; its own port is chosen here, as it can't choose one itself.
-fn nginx(upstream: u16, dir: &Path) -> Result<Peer> {
+/// nginx in front of a port; its own port is chosen here, as it can't choose one itself. `tls`: what its server needs
+/// for that, else nothing.
+pub(crate) fn nginx(upstream: u16, tls: &str, workers: u32, dir: &Path) -> Result<Peer> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let at = dir.display();
+    let listen = if tls.is_empty() { "" } else { "ssl" };
     let config = format!(
-        "daemon off; master_process on; worker_processes 1; pid {at}/nginx.pid; error_log {at}/nginx.err; user root;\n\
+        "daemon off; master_process on; worker_processes {workers}; pid {at}/nginx.pid; error_log {at}/nginx.err; user root;\n\
          events {{ worker_connections 256; }}\n\
          http {{ access_log off; client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; \
          fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;\n\
          upstream behind {{ server 127.0.0.1:{upstream}; keepalive 16; }}\n\
-         server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://behind; proxy_http_version 1.1; \
+         server {{ listen 127.0.0.1:{port} {listen}; {tls} location / {{ proxy_pass http://behind; proxy_http_version 1.1; \
          proxy_set_header Connection ''; proxy_buffering off; }} }} }}\n"
     );
     let config_file = dir.join("nginx.conf");

@@ -95,6 +95,7 @@ pub struct Status {
     pub services: Vec<Service>,
     pub probes: Vec<Probe>,
     pub health: Health,
+    pub tls: BTreeMap<String, Tls>,
 }
 
 /// A watched service.
@@ -105,6 +106,20 @@ pub struct Service {
     pub name: String,
     pub pids: Vec<u32>,
     pub ports: Vec<u16>,
+}
+
+/// TLS of one service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of /api/v1/status")]
+pub struct Tls {
+    pub connections: u64,
+    pub linked: u64,
+    pub opaque: u64,
+    pub unlinked_calls: u64,
+    pub unlinked_bytes: u64,
+    pub contradicted: u64,
+    pub unframed: u64,
 }
 
 /// One program on one target.

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program},
-    Attacher, TRACEPOINTS, UPROBES,
+    Attacher, TRACEPOINTS, uprobes,
 };
 
 /// Lines of the verifier's log that are kept as the reason of a refusal.
@@ -111,7 +111,7 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
 }
 
 fn load_programs(bpf: &mut Ebpf) -> BTreeMap<Program, String> {
-    let programs = TRACEPOINTS.iter().map(|point| point.program).chain(UPROBES.iter().copied());
+    let programs = TRACEPOINTS.iter().map(|point| point.program).chain(uprobes());
     programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
 }
 
