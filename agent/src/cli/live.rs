@@ -245,9 +245,9 @@ impl Core {
     /// Takes one record through.
     fn take(&mut self, record: &[u8]) {
         self.buffer.clear();
-        self.buffer.extend_from_slice(record);
+        self.buffer.extend_from_slice(&record[..meaningful(record)]);
         self.pipeline.process(&mut self.buffer, &mut self.outputs);
-        self.recorder.write(&self.buffer[..meaningful(&self.buffer)]);
+        self.recorder.write(&self.buffer);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
         }
