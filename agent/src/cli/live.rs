@@ -278,7 +278,7 @@ impl Core {
         if taken == Taken::Pass {
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.clear();
-            buffer.extend_from_slice(record);
+            buffer.extend_from_slice(&record[..meaningful(record)]);
             self.process(&mut buffer);
             self.buffer = buffer;
         }
@@ -286,7 +286,7 @@ impl Core {
 
     fn process(&mut self, record: &mut [u8]) {
         self.pipeline.process(record, &mut self.outputs);
-        self.recorder.write(&record[..meaningful(record)]);
+        self.recorder.write(record);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
             // What a socket of TLS carries is of no use: its plaintext is captured elsewhere.

@@ -81,11 +81,16 @@ impl Connections {
     /// One call on a socket: its payload is masked when this returns.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let at = Stamp::from(&data.header);
-        if !self.table.contains_key(&data.id) {
-            let unseen = Connection { role: Role::Unknown, open: None, tgid: at.tgid, last_ns: at.time_ns };
-            self.insert(data.id, unseen, at, cx);
-        }
-        let Some(connection) = self.table.get_mut(&data.id) else { return };
+        let connection = match self.table.get_mut(&data.id) {
+            Some(connection) => connection,
+            None => {
+                let unseen =
+                    Connection { role: Role::Unknown, open: None, tgid: at.tgid, last_ns: at.time_ns };
+                self.insert(data.id, unseen, at, cx);
+                let Some(connection) = self.table.get_mut(&data.id) else { return };
+                connection
+            }
+        };
         connection.tgid = at.tgid;
         connection.last_ns = at.time_ns;
         if matches!(connection.role, Role::Unknown)

@@ -28,23 +28,9 @@ const KEPT_HEADERS: &[&[u8]] = &[
     b"x-request-id",
 ];
 
-const TEXT: [u8; 256] = text_table();
-
-const fn text_table() -> [u8; 256] {
-    let mut table = [b'x'; 256];
-    let mut b = 0_u8;
-    while b < 128 {
-        if !b.is_ascii_alphanumeric() {
-            table[b as usize] = b;
-        }
-        b += 1;
-    }
-    table
-}
-
 /// The byte that stands for `b` in masked text.
 pub(super) fn masked(b: u8) -> u8 {
-    TEXT[b as usize]
+    if b.is_ascii_alphanumeric() || !b.is_ascii() { b'x' } else { b }
 }
 
 /// Masks text: letters, digits and non-ASCII bytes become `x`, punctuation stays.
