@@ -26,11 +26,13 @@ mod table;
 use wire::socket;
 
 use super::{
+    arrival::Arrivals,
     call::{Call, side},
     exchanges::{Context, Origin},
     http1::Side,
     mask::{self, mask_all},
     open::Ending,
+    server::Server,
 };
 use crate::decode::{Payload, Stamp};
 pub(super) use find::begins;
@@ -63,6 +65,8 @@ fn begins_message(side: Side, bytes: &[u8], max: u32) -> bool {
 pub(super) struct Http2 {
     halves: [Half; 2],
     streams: Streams,
+    /// Arrival of the request's frame that is being looked at.
+    begun: Arrivals,
     /// A frame was understood.
     proven: bool,
     /// Nothing more can be understood, and why.
@@ -78,9 +82,27 @@ impl Http2 {
         Self {
             halves: [Half::new(frames(true), expected), Half::new(frames(false), expected)],
             streams: Streams::new(origin),
+            begun: Arrivals::default(),
             proven: false,
             closed: None,
         }
+    }
+
+    /// Behind a request over HTTP/1 that asked for it: the answer comes on stream 1, and the server's frames begin at
+    /// byte `offset`.
+    pub(super) fn upgraded(server: Server, offset: u64) -> Self {
+        let origin = server.origin().clone();
+        let (mut exchanges, requests, deliveries) = server.hand_over();
+        exchanges.speak(PROTOCOL);
+        let mut http2 = Self::new(Origin { whole: true, ..origin });
+        let [ours, theirs] = &mut http2.halves;
+        (ours.expected, theirs.expected) = (requests, Some(offset));
+        // The client's settings stand in a header that is not kept.
+        theirs.frames.max = frame::FOUND_MAX;
+        http2.streams.adopt(exchanges);
+        http2.streams.deliveries = deliveries;
+        http2.proven = true;
+        http2
     }
 
     /// Nothing more can be understood on this connection: why.
@@ -139,8 +161,13 @@ impl Http2 {
         let half = self.half(side);
         half.expected = Some(data.offset.saturating_add(len));
         half.inside = None;
-        if side == Side::Response {
-            self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+        match side {
+            Side::Request => self.streams.arrivals = Arrivals::new(data.network, at.time_ns),
+            Side::Response => {
+                self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+                self.streams.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
+                self.streams.deliveries.reach(data.offset);
+            }
         }
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
@@ -148,12 +175,31 @@ impl Http2 {
             self.half(side).inside = None;
         }
         self.find(side, head, len, data.offset == 0);
+        let head_len = head.len();
         self.feed(side, head, false, at, cx);
-        let middle = len.saturating_sub((head.len() + tail.len()) as u64);
+        let behind = len.saturating_sub(tail.len() as u64);
+        let middle = behind.saturating_sub(head_len as u64);
+        self.looked_at(side, behind, data);
         if middle > 0 {
             self.gap(side, middle, false, at, cx);
         }
         self.find_in_tail(side, tail, at, cx);
+    }
+
+    /// So many bytes of a call have been looked at.
+    fn looked_at(&mut self, side: Side, position: u64, data: &socket::Data) {
+        match side {
+            Side::Request => self.streams.arrivals.reach(position),
+            Side::Response => self.streams.deliveries.reach(data.offset.saturating_add(position)),
+        }
+    }
+
+    /// So many more.
+    fn look_on(&mut self, side: Side, len: usize) {
+        match side {
+            Side::Request => self.streams.arrivals.advance(len as u64),
+            Side::Response => self.streams.deliveries.advance(len as u64),
+        }
     }
 
     /// Captured bytes in a row, of the tail or of the head of a call.
@@ -163,10 +209,16 @@ impl Http2 {
             let half = self.half(side);
             if half.frames.is_between() && !input.is_empty() {
                 half.begun_ns = at.time_ns;
+                if side == Side::Request {
+                    self.begun = self.streams.arrivals;
+                }
             }
-            let Some(piece) = half.frames.next(&mut input) else { break };
+            let before = input.len();
+            let Some(piece) = self.half(side).frames.next(&mut input) else { break };
+            self.look_on(side, before - input.len());
             self.piece(side, piece, false, at, cx);
         }
+        self.look_on(side, input.len());
         let inside = self.half(side).inside;
         match inside {
             // Most likely still the same body, and what is looked for in it proves itself.
@@ -204,7 +256,8 @@ impl Http2 {
             Kind::Headers => {
                 half.block = Some(Pending { stream: Some(frame.stream), end, begun_ns });
                 if side == Side::Request {
-                    self.streams.request_begin(frame.stream, Stamp { time_ns: begun_ns, ..at }, cx);
+                    let read = Stamp { time_ns: begun_ns, ..at };
+                    self.streams.request_begin(frame.stream, read, self.begun, cx);
                 }
             }
             Kind::Promise => half.block = Some(Pending { stream: None, end: false, begun_ns }),
@@ -295,6 +348,16 @@ impl Http2 {
         if end {
             self.streams.end(side, id, unseen, at, cx);
         }
+    }
+
+    /// The client has acknowledged what was written.
+    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
+        self.streams.deliveries.acked(ack, cx.out);
+    }
+
+    /// The connection is out of sight: no acknowledgement will come.
+    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
+        self.streams.deliveries.give_up(cx.out);
     }
 
     /// The connection went to another state.

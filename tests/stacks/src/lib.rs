@@ -10,3 +10,4 @@ pub mod peer;
 pub mod raw;
 pub mod truth;
 pub mod watch;
+pub mod written;

@@ -13,6 +13,8 @@ pub enum Need {
     Nothing,
     /// The Python environment with the packages of `requirements.txt`.
     Python,
+    /// The same, and a C compiler.
+    PythonAndCc,
     /// Node.
     Node,
     /// nginx.
@@ -33,6 +35,7 @@ impl Need {
         let found = match self {
             Self::Nothing => return None,
             Self::Python => python(),
+            Self::PythonAndCc => python().and_then(|_| host::tool("cc")),
             Self::Node => host::tool("node"),
             Self::Nginx => host::tool("nginx"),
             Self::Cc => host::tool("cc"),

@@ -6,6 +6,7 @@
 mod clients;
 mod driver;
 mod http;
+mod http2;
 mod identity;
 mod lives;
 mod servers;
@@ -27,8 +28,8 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 6] =
-    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
+const GROUPS: [&[(&str, Need, Test)]; 7] =
+    [servers::TESTS, clients::TESTS, http::TESTS, http2::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     super::{
+        arrival::Arrivals,
+        delivery::Deliveries,
         exchanges::{Context, Exchanges, Origin},
         grpc::Method,
         http1::{Side, head},
@@ -29,8 +31,8 @@ struct Stream {
     grpc: bool,
     /// Of the request, when it is one.
     method: Method,
-    /// The last call that read the end of a message of the request.
-    message_read: Option<Stamp>,
+    /// The last call that read the end of a message of the request, and when that had arrived.
+    message_read: Option<(Stamp, Arrivals)>,
     /// A part of the request was lost: its end may have been in it.
     request_lost: bool,
     /// A part of the answer was lost: what follows begins somewhere in it.
@@ -41,8 +43,12 @@ struct Stream {
 
 impl Stream {
     fn new(origin: Origin, first: bool) -> Self {
+        Self::with(Exchanges::on_stream(origin, first))
+    }
+
+    fn with(exchanges: Exchanges) -> Self {
         Self {
-            exchanges: Exchanges::on_stream(origin, first),
+            exchanges,
             answered: false,
             grpc: false,
             method: Method::Other,
@@ -56,10 +62,10 @@ impl Stream {
     /// A stream of messages in both directions is answered before the request ends: what was read by then is what
     /// the answer is to.
     fn read_so_far(&mut self, cx: &mut Context<'_>) {
-        if let Some(at) = self.message_read.take()
+        if let Some((at, arrivals)) = self.message_read.take()
             && self.exchanges.reading()
         {
-            self.exchanges.read_at(at);
+            self.exchanges.read(at, arrivals);
             self.exchanges.request_end(at, cx);
         }
     }
@@ -94,6 +100,10 @@ pub(super) struct Streams {
     /// Frames were lost, so that an answer without a request is nothing strange.
     lossy: bool,
     blocked: bool,
+    /// Arrival of the bytes of the read that is being looked at.
+    pub arrivals: Arrivals,
+    /// Of all answers of the connection.
+    pub deliveries: Deliveries,
 }
 
 impl Streams {
@@ -106,7 +116,15 @@ impl Streams {
             highest: 0,
             over: VecDeque::new(),
             blocked: false,
+            arrivals: Arrivals::default(),
+            deliveries: Deliveries::default(),
         }
+    }
+
+    /// Stream 1 answers a request that came before the first frame.
+    pub(super) fn adopt(&mut self, exchanges: Exchanges) {
+        self.highest = 1;
+        self.table.insert(1, Stream::with(exchanges));
     }
 
     /// The stream is open.
@@ -135,7 +153,7 @@ impl Streams {
     }
 
     /// A request's headers begin.
-    pub(super) fn request_begin(&mut self, id: u32, at: Stamp, cx: &mut Context<'_>) {
+    pub(super) fn request_begin(&mut self, id: u32, at: Stamp, begun: Arrivals, cx: &mut Context<'_>) {
         if id <= self.highest || id.is_multiple_of(2) {
             return;
         }
@@ -149,7 +167,7 @@ impl Streams {
             self.finish(oldest, Ending::OutOfSight, at, cx);
         }
         let mut stream = Stream::new(self.origin.clone(), first);
-        stream.exchanges.read_at(at);
+        stream.exchanges.read(at, begun);
         stream.exchanges.request_begin(at, cx);
         self.table.insert(id, stream);
     }
@@ -232,12 +250,12 @@ impl Streams {
     fn request_data(&mut self, id: u32, bytes: &mut [u8], at: Stamp) {
         let stream = self.table.get_mut(&id).filter(|s| s.exchanges.reading());
         let Some(stream) = stream else { return mask_all(bytes) };
-        stream.exchanges.read_at(at);
+        stream.exchanges.read(at, self.arrivals);
         let body = stream.exchanges.request_body();
         let before = body.messages();
         body.feed(bytes);
         if body.messages() > before {
-            stream.message_read = Some(at);
+            stream.message_read = Some((at, self.arrivals));
         }
     }
 
@@ -272,10 +290,10 @@ impl Streams {
         }
         match side {
             Side::Request => {
-                stream.exchanges.read_at(at);
+                stream.exchanges.read(at, self.arrivals);
                 stream.exchanges.request_end(at, cx);
             }
-            Side::Response => stream.exchanges.response_end(at, cx),
+            Side::Response => stream.exchanges.response_end(at, &mut self.deliveries, cx),
         }
         self.forget(id);
     }
@@ -317,7 +335,7 @@ impl Streams {
         match side {
             Side::Request => {
                 if let Some(at) = at {
-                    stream.exchanges.read_at(at);
+                    stream.exchanges.read(at, self.arrivals);
                 }
                 stream.exchanges.request_bytes(len);
                 stream.exchanges.request_body().gap(Some(len));
@@ -359,8 +377,7 @@ impl Streams {
         }
         self.blocked = full;
         for stream in self.table.values_mut().filter(|s| s.answered) {
-            // Deliveries are not followed by stream.
-            stream.exchanges.wrote(time_ns, full, 0, 0);
+            stream.exchanges.wrote(time_ns, full);
         }
     }
 
