@@ -31,6 +31,8 @@ pub enum Output {
         /// The call as the kernel side reported it.
         memory: wire::cuda::Memory,
     },
+    /// From now on, long calls on this socket should be captured whole. For a live run; a replay has what it has.
+    WantWhole(wire::socket::SockId),
 }
 
 /// Settings of the core; everything that changes what a recording replays to.
@@ -75,6 +77,9 @@ impl Pipeline {
             }
         }
         for tracked in self.tracked.drain(..) {
+            if let Tracked::WantWhole(socket) = tracked {
+                out.push(Output::WantWhole(socket));
+            }
             let expired = self.deliveries.expired(&tracked, &mut self.health);
             out.extend(expired.into_iter().map(|ended| request(ended, &self.tracker, &mut self.health)));
             self.requests.apply(tracked, &mut self.health, &mut self.settled);

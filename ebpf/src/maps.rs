@@ -15,6 +15,7 @@ use crate::atomic::Word;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
 use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
+use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
 
 /// Default size; the agent sets its own at load.
@@ -43,6 +44,14 @@ pub(crate) static OWN_PORTS: Array<Word> = Array::with_max_entries(PORT_WORDS, 0
 /// `struct sock` address -> what is known of the socket.
 #[map]
 pub(crate) static SOCKS: LruHashMap<u64, Socket> = LruHashMap::with_max_entries(65536, 0);
+
+/// Birth of sockets whose long calls the agent wants whole.
+#[map]
+pub(crate) static WHOLE_CALLS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
+
+/// Where vectored calls are gathered, see [`crate::socket::gather`].
+#[map]
+pub(crate) static GATHER: Array<Room> = Array::with_max_entries(ROOMS, 0);
 
 #[map]
 pub(crate) static STREAMS: HashMap<StreamKey, Stream> = HashMap::with_max_entries(4096, 0);

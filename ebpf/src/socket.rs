@@ -1,7 +1,9 @@
 //! Sockets of watched processes: every call that moved bytes, ended or failed, as the kernel saw it.
 
+mod boundary;
 mod call;
 mod capture;
+pub(crate) mod gather;
 pub(crate) mod identity;
 mod network;
 mod registers;
@@ -30,6 +32,8 @@ const MSG_OOB: i32 = 0x1;
 const MSG_PEEK: i32 = 0x2;
 const MSG_TRUNC: i32 = 0x20;
 const MSG_ERRQUEUE: i32 = 0x2000;
+/// What a client of HTTP/2 begins with, as far as no client of HTTP/1 does.
+const PREFACE: [u8; 8] = *b"PRI * HT";
 /// Reads that do not take bytes off the stream.
 const NOT_OF_THE_STREAM: i32 = MSG_OOB | MSG_PEEK | MSG_ERRQUEUE;
 
@@ -95,5 +99,12 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     };
     identity::announce(socket, sock, family, now, task)?;
     let with_payload = is_copied && family != sock::UNIX;
-    capture::emit(&Facts { task, now, id: socket.id(sock), offset, network, result, dir, call, with_payload })
+    let begins = dir == DIR_RECV && offset == 0 && with_payload;
+    if begins && bytes as usize >= PREFACE.len() && call.begins_with(PREFACE) {
+        socket.want_whole();
+    }
+    let is_whole = socket.wants_whole(sock, bytes);
+    let id = socket.id(sock);
+    let facts = Facts { task, now, id, offset, network, result, dir, call, with_payload, is_whole };
+    capture::emit(&facts, socket)
 }

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use wire::socket::SockId;
 use zerocopy::FromBytes as _;
 
 use super::recorder::Recorder;
@@ -48,6 +49,8 @@ pub(super) trait Ring {
 pub(super) trait Host {
     /// Shows every record to discovery, which may learn from it where to look.
     fn observe(&self, record: &[u8]);
+    /// Captures long calls on this socket whole from now on.
+    fn want_whole(&mut self, socket: SockId);
     /// How it stands.
     fn status(&self) -> probe::Status;
 }
@@ -78,6 +81,10 @@ impl From<probe::Session> for Probes {
 impl Host for Probes {
     fn observe(&self, record: &[u8]) {
         self.hints.observe(record);
+    }
+
+    fn want_whole(&mut self, socket: SockId) {
+        self.session.want_whole(socket);
     }
 
     fn status(&self) -> probe::Status {
@@ -176,6 +183,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             let made_ns = time_ns(record).unwrap_or(now_ns);
             core.lag_ns = core.lag_ns.max(now_ns.saturating_sub(made_ns));
             core.take(record);
+            core.wanted.drain(..).for_each(|socket| host.want_whole(socket));
             host.observe(record);
         })
     }
@@ -231,12 +239,15 @@ pub(super) struct Core {
     pub(super) export: Arc<Export>,
     buffer: Vec<u8>,
     outputs: Vec<Output>,
+    /// What the last record asked for.
+    wanted: Vec<SockId>,
     lag_ns: u64,
 }
 
 impl Core {
     pub(super) fn new(pipeline: Pipeline, recorder: Recorder, export: Arc<Export>) -> Self {
-        Self { pipeline, recorder, export, buffer: Vec::new(), outputs: Vec::new(), lag_ns: 0 }
+        let (buffer, outputs, wanted) = (Vec::new(), Vec::new(), Vec::new());
+        Self { pipeline, recorder, export, buffer, outputs, wanted, lag_ns: 0 }
     }
 
     /// Takes one record through.
@@ -247,6 +258,9 @@ impl Core {
         self.recorder.write(&self.buffer[..meaningful(&self.buffer)]);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
+            if let Output::WantWhole(socket) = output {
+                self.wanted.push(socket);
+            }
         }
     }
 

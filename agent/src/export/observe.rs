@@ -25,6 +25,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
         Output::Memory { service, memory } => self::memory(metrics, service, memory),
+        Output::WantWhole(_) => {}
     }
 }
 

@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use wire::socket::Offsets;
+use aya::maps::{HashMap, MapData};
+use wire::socket::{Offsets, SockId};
 
 use super::{
     attach::{self, Maps, Options},
@@ -91,6 +92,7 @@ pub struct Session {
     stopped: Arc<AtomicBool>,
     hints: Hints,
     thread: Option<JoinHandle<()>>,
+    whole_calls: HashMap<MapData, u64, u64>,
 }
 
 impl Session {
@@ -118,7 +120,7 @@ impl Session {
         if settings.network_timing == NetworkTiming::On {
             check_network_timing(&status)?;
         }
-        let Maps { ring, scope, listen, ports, counters } = maps;
+        let Maps { ring, scope, listen, ports, counters, whole_calls } = maps;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -137,7 +139,8 @@ impl Session {
             .name("discovery".to_owned())
             .spawn(move || discovery.run(&receiver))
             .map_err(ProbeError::Thread)?;
-        Ok((Self { status, stopped, hints, thread: Some(thread) }, RingSource::new(ring)))
+        let session = Self { status, stopped, hints, thread: Some(thread), whole_calls };
+        Ok((session, RingSource::new(ring)))
     }
 
     /// State at this moment.
@@ -150,6 +153,14 @@ impl Session {
                 .push("the discovery thread has ended: restart the agent, and report this".to_owned());
         }
         status
+    }
+
+    /// Captures long calls on a socket whole from now on, until it closes or [`wire::names::WHOLE_CALLS`] is full of
+    /// newer ones.
+    pub fn want_whole(&mut self, socket: SockId) {
+        if let Err(error) = self.whole_calls.insert(socket.sock, socket.birth_ns, 0) {
+            tracing::debug!(%error, "long calls of a connection stay cut");
+        }
     }
 
     /// Where the reader of the ring buffer reports what it reads: pass every record to [`Hints::observe`], so that new

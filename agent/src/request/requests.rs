@@ -83,6 +83,7 @@ impl Requests {
             }
             // Its steps stop by themselves, and are needed until the requests that they served are over.
             Tracked::ProcessExit { service, time_ns, .. } => self.prune(service, time_ns),
+            Tracked::WantWhole(_) => {}
             Tracked::Tick { time_ns } => {
                 self.notice_losses(health);
                 self.services.values_mut().for_each(|s| s.prune(time_ns));

@@ -7,6 +7,7 @@ use wire::socket::{self, SockId};
 
 use super::{
     accepted::Accepted,
+    call,
     exchanges::{Context, Origin},
     http1::{Direction, Found, Side},
     http2,
@@ -88,6 +89,7 @@ impl Connections {
         connection.tgid = at.tgid;
         connection.last_ns = at.time_ns;
         if matches!(connection.role, Role::Unknown)
+            && call::begins(data)
             && let Some(proof) = connection.learn_role(data, &payload, cx)
         {
             // What proves a role must stay, so that a recording proves it again.
@@ -217,8 +219,7 @@ impl Connection {
 fn answers(data: &socket::Data, payload: &Payload<'_>) -> bool {
     let head = &*payload.head;
     let mut probe = Direction::new(Side::Response, true);
-    let len = u64::try_from(data.result).unwrap_or_default();
-    match probe.find(head, len, payload.tail) {
+    match probe.find(head, call::extent(data), payload.tail) {
         Some(Found::Message) => true,
         Some(Found::Chunk(begin, end)) => head.get(begin..end).is_some_and(Sse::begins),
         None => false,

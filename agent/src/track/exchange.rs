@@ -76,6 +76,9 @@ pub enum Tracked {
         /// When.
         time_ns: u64,
     },
+    /// Messages share the calls of a connection: what is left out of a long one may be a whole message. Whoever captures
+    /// should leave out less; a replay can't.
+    WantWhole(SockId),
     /// Time passes (from the clock observation).
     Tick {
         /// Now, monotonic.

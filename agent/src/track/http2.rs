@@ -27,7 +27,7 @@ use wire::socket;
 
 use super::{
     arrival::Arrivals,
-    call::{Call, side},
+    call::{self, Call, side},
     exchanges::{Context, Origin},
     http1::Side,
     mask::{self, mask_all},
@@ -160,7 +160,9 @@ impl Http2 {
         };
         let half = self.half(side);
         half.expected = Some(data.offset.saturating_add(len));
-        half.inside = None;
+        if call::begins(data) {
+            half.inside = None;
+        }
         match side {
             Side::Request => self.streams.arrivals = Arrivals::new(data.network, at.time_ns),
             Side::Response => {
@@ -174,7 +176,9 @@ impl Http2 {
             self.gap(side, missing, true, at, cx);
             self.half(side).inside = None;
         }
-        self.find(side, head, len, data.offset == 0);
+        if call::begins(data) {
+            self.find(side, head, call::extent(data), data.offset == 0);
+        }
         let head_len = head.len();
         self.feed(side, head, false, at, cx);
         let behind = len.saturating_sub(tail.len() as u64);

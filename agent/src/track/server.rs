@@ -9,8 +9,9 @@
 use wire::socket;
 
 use super::{
+    Tracked,
     arrival::Arrivals,
-    call::{Call, side},
+    call::{self, Call, side},
     delivery::Deliveries,
     exchanges::{Context, Exchanges, Origin},
     http1::{Direction, Found, Gap, Piece, Side, ends_chunked, head, head::Upgrade},
@@ -33,6 +34,8 @@ pub(super) struct Server {
     /// The connection becomes one of HTTP/2; with the bytes of the call that were still HTTP/1, once that is known.
     switching: bool,
     switched: Option<usize>,
+    /// Long calls were asked for.
+    wants_whole: bool,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -50,6 +53,7 @@ impl Server {
             proven: false,
             switching: false,
             switched: None,
+            wants_whole: false,
             closed: None,
         }
     }
@@ -127,12 +131,13 @@ impl Server {
             cx.health.ignore("socket_bytes_missing");
             self.gap(side, missing, true, at, cx);
         }
-        if self.direction(side).is_lost() {
-            self.find(side, head, len, tail, at, cx);
+        if self.direction(side).is_lost() && call::begins(data) {
+            self.find(side, head, call::extent(data), tail, at, cx);
         }
         let captured = head.len();
         let middle = len.saturating_sub((captured + tail.len()) as u64);
-        let left = self.feed(side, head, middle == 0 && tail.is_empty(), at, cx);
+        let last = middle == 0 && tail.is_empty() && call::ends(data);
+        let left = self.feed(side, head, last, at, cx);
         if self.switching {
             self.switched = Some(captured - left);
             return;
@@ -141,7 +146,13 @@ impl Server {
             if side == Side::Request {
                 self.exchanges.arrivals().reach(len - tail.len() as u64);
             }
+            let was_lost = self.direction(side).is_lost();
             self.gap(side, middle, false, at, cx);
+            // A boundary was in it, and it is likely that the next such call has one too.
+            let is_lost = !was_lost && self.direction(side).is_lost();
+            if is_lost && !std::mem::replace(&mut self.wants_whole, true) {
+                cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
+            }
         }
         if !tail.is_empty() {
             self.feed(side, tail, true, at, cx);

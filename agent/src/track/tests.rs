@@ -6,6 +6,7 @@ mod http2;
 mod losses;
 mod network;
 mod peers;
+mod pieces;
 mod rig;
 mod roles;
 mod streams;

@@ -3,13 +3,13 @@
 use wire::Kind;
 use wire::counter::Counter;
 use wire::names::listen_key;
-use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, tcp};
+use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, WHOLE, tcp};
 
 use super::network::Times;
 use super::sock::Sock;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
-use crate::maps::{LISTEN, SOCKS};
+use crate::maps::{LISTEN, SOCKS, WHOLE_CALLS};
 use crate::scope::Task;
 
 /// `BPF_NOEXIST`.
@@ -26,6 +26,8 @@ pub(crate) struct Socket {
     opened: Word,
     /// 1 once the connection is closed; what was received before may still be read.
     closed: Word,
+    /// 1 if long calls are captured whole.
+    whole: Word,
     /// `ROLE_*`.
     role: u8,
     /// `FLAG_MID_STREAM` or 0.
@@ -44,6 +46,7 @@ impl Socket {
             sent: Word::new(0),
             opened: Word::new(0),
             closed: Word::new(0),
+            whole: Word::new(0),
             role,
             flags,
             reserved: [0; 6],
@@ -64,6 +67,27 @@ impl Socket {
     /// Notes that the connection is over.
     pub(crate) fn close(&self) {
         self.closed.set(1);
+    }
+
+    /// Notes that its long calls are to be captured whole, from now on.
+    #[inline(always)]
+    pub(crate) fn want_whole(&self) {
+        self.whole.set(1);
+    }
+
+    /// Whether its long calls are captured whole; asks the agent's list only for a long call.
+    #[inline(always)]
+    pub(crate) fn wants_whole(&self, sock: Sock, len: u32) -> bool {
+        if len as usize <= WHOLE || self.whole.get() != 0 {
+            return self.whole.get() != 0;
+        }
+        // SAFETY: a single aligned word.
+        let is_asked =
+            unsafe { WHOLE_CALLS.get(sock.id()) }.is_some_and(|birth| *birth == self.birth_ns.get());
+        if is_asked {
+            self.want_whole();
+        }
+        is_asked
     }
 
     /// Whether the entry is about an earlier socket at this address, whose end was missed.

@@ -40,6 +40,11 @@ counters! {
     PayloadUnreadable = "payload_unreadable",
     /// Socket calls that carry no readable payload by nature (`io_uring`, sendfile, splice).
     PayloadNone = "payload_none",
+    /// Calls that were to be captured whole and are longer than is captured of any; the middle is a gap of known
+    /// length.
+    CallCut = "call_cut",
+    /// Vectored calls that were to be captured whole while the room to gather them was in use; the middle is a gap.
+    GatherBusy = "gather_busy",
     /// Vectored calls with more segments than are walked; the rest is a gap of known length.
     IovecTruncated = "iovec_truncated",
     /// A map was full and an entry could not be made; the event behind it is incomplete or lost.

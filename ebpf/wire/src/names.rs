@@ -36,6 +36,11 @@ pub const fn port_of(key: u64) -> u16 {
     u16::from_le_bytes([low, high])
 }
 
+/// LRU hash: address of a socket (`u64`) -> its birth (`u64`), together a [`crate::socket::SockId`]: sockets of which
+/// the agent wants long calls captured whole. The kernel side knows HTTP/2 by its preface and the beginning of
+/// pipelining without being told.
+pub const WHOLE_CALLS: &str = "WHOLE_CALLS";
+
 /// Load-time constant (`u32`): tgid of the agent, which is never watched.
 pub const OWN_TGID: &str = "OWN_TGID";
 /// Load-time constant ([`crate::socket::Offsets`]): where the fields of kernel structures are.

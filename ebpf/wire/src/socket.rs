@@ -42,6 +42,10 @@ pub const FLAG_MID_STREAM: u8 = 1;
 pub const FLAG_NO_PAYLOAD: u8 = 2;
 /// The call had more segments than were walked: captured bytes end early.
 pub const FLAG_IOVEC_TRUNCATED: u8 = 4;
+/// The record does not begin a call: what came before it in the call stands in the records before.
+pub const FLAG_CONTINUED: u8 = 8;
+/// The record does not end a call: the rest stands in records with [`FLAG_CONTINUED`].
+pub const FLAG_MORE: u8 = 16;
 
 /// What the network said of the bytes of one call, from the segments themselves. All zero: not known.
 ///
@@ -69,6 +73,11 @@ pub struct Network {
 /// `result > 0`: that many bytes moved, `offset..offset + result` of this direction; the first `head_len` and
 /// the last `tail_len` of them follow. `result == 0` on receive: the peer ended its side. `result < 0`:
 /// `-errno`; only errors that mean something are recorded (a full socket on send, resets).
+///
+/// On sockets that carry several messages in one call (HTTP/2, pipelining) a long call is written in pieces: records
+/// with [`FLAG_MORE`] or [`FLAG_CONTINUED`], in order, each as if it were a call on its own part of the stream. Their
+/// time is the same; `requested` is what was moved, so that only the last one tells of a short call; `network` is that
+/// of the piece.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Data {

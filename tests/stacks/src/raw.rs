@@ -85,6 +85,15 @@ pub fn body(streaming: bool, max_tokens: u32) -> String {
     )
 }
 
+/// A request of the common chat API with a prompt of so many bytes before the model's name.
+pub fn long_chat(id: &str, streaming: bool, prompt: usize) -> String {
+    let prompt = "lorem ".repeat(prompt / 6);
+    let body = format!(
+        r#"{{"messages":[{{"role":"user","content":"{prompt}"}}],"model":"raw-model","max_tokens":8,"stream":{streaming}}}"#
+    );
+    post("/v1/chat/completions", id, "", &body)
+}
+
 /// A POST; `headers` are whole lines.
 pub fn post(path: &str, id: &str, headers: &str, body: &str) -> String {
     format!(

@@ -3,6 +3,7 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
+mod capture;
 mod clients;
 mod driver;
 mod http;
@@ -28,8 +29,16 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 7] =
-    [servers::TESTS, clients::TESTS, http::TESTS, http2::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
+const GROUPS: [&[(&str, Need, Test)]; 8] = [
+    servers::TESTS,
+    clients::TESTS,
+    http::TESTS,
+    http2::TESTS,
+    capture::TESTS,
+    identity::TESTS,
+    lives::TESTS,
+    driver::TESTS,
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use stacks::compare::Report;
 use stacks::machine::{self, Need};
 use stacks::peer::Peer;
-use stacks::raw::{Raw, chat};
+use stacks::raw::{Raw, long_chat};
 use stacks::watch::Watch;
 use system::host;
 use system::rig::{ClientView, Load};
@@ -35,6 +35,8 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
 const PART: u32 = 50;
 /// Some lengths ask for errors and other outcomes: see `answer.py`.
 const LENGTHS: &str = "3-16";
+/// Requests in one write.
+const PIPELINED: usize = 10;
 const LIMIT: Duration = Duration::from_mins(1);
 /// How much earlier a proxy may seem to write than the server behind it: a scheduling slice.
 const OVERTAKEN_NS: u64 = 5_000_000;
@@ -171,16 +173,16 @@ fn pipelining(mut peer: Peer, dir: &Path) -> Result<()> {
     let watch = Watch::ports(&[peer.port], dir)?;
     let mut raw = Raw::connect(peer.port)?;
     for batch in 0..10 {
-        // As much as is captured of one call.
-        let requests: String = (0..4).map(|n| chat(&format!("p{batch}-{n}"), n != 3)).collect();
-        raw.send(requests)?;
+        // Twenty-five kilobytes in one write, and as many as the server likes in one read.
+        let request = |n| long_chat(&format!("p{batch}-{n}"), n != PIPELINED - 1, 2000 + 100 * n);
+        raw.send((0..PIPELINED).map(request).collect::<String>())?;
         let mut answers = String::new();
         // The last of them is a whole answer.
-        while answers.matches("HTTP/1.1 200").count() < 4 || !answers.ends_with('}') {
+        while answers.matches("HTTP/1.1 200").count() < PIPELINED || !answers.ends_with('}') {
             answers.push_str(&raw.some()?);
         }
     }
-    expect_all(watch, &mut peer, &[], 40, dir)
+    expect_all(watch, &mut peer, &[], 10 * PIPELINED, dir)
 }
 
 /// Two hundred streams at fifty events a second each: nothing is lost, and the agent stays small.

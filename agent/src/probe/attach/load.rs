@@ -44,6 +44,8 @@ pub struct Maps {
     pub ports: Array<MapData, u64>,
     /// Counters of the kernel side.
     pub counters: PerCpuArray<MapData, u64>,
+    /// Birth of sockets whose long calls are wanted whole.
+    pub whole_calls: HashMap<MapData, u64, u64>,
 }
 
 /// Loads the object and every program in it, and attaches the tracepoints.
@@ -99,6 +101,7 @@ fn take_maps(bpf: &mut Ebpf) -> Result<Maps, ProbeError> {
         listen: take(bpf, names::LISTEN)?,
         ports: take(bpf, names::LISTEN_PORTS)?,
         counters: take(bpf, names::COUNTERS)?,
+        whole_calls: take(bpf, names::WHOLE_CALLS)?,
     })
 }
 
