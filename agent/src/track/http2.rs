@@ -7,11 +7,13 @@
 //! | [`fields`] | which headers matter, and what they say |
 //! | [`half`], [`losses`] | one direction; what a loss does to it |
 //! | [`streams`] | exchanges |
+//! | [`windows`] | flow control, and who waits for it |
 //!
 //! What a loss does: inside a frame, only its own stream notices. Beyond its end, everything in that direction may
 //! have been in it: open exchanges are flagged, and unless it is clear that no headers were among it, their table begins
 //! empty again, so that later requests may lack a path. It is clear when the next request has the next number, and
-//! when no answer was open whose headers or gRPC status were still to come. Flow control (`WINDOW_UPDATE`) is not followed: time that a server waits for it is not `blocked`.
+//! when no answer was open whose headers or gRPC status were still to come. After any loss the windows of flow control are
+//! not known any more.
 
 mod fields;
 mod find;
@@ -22,6 +24,7 @@ mod huffman;
 mod losses;
 mod streams;
 mod table;
+mod windows;
 
 use wire::socket;
 
@@ -42,6 +45,10 @@ use streams::Streams;
 
 /// As in records.
 pub(super) const PROTOCOL: &str = "HTTP/2";
+/// The setting of a stream's window.
+const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Bits of a window's growth; the one above has no meaning.
+const MAX_WINDOW: u32 = (1 << 31) - 1;
 /// The setting that limits the length of frames.
 const MAX_FRAME_SIZE: u16 = 5;
 
@@ -99,6 +106,7 @@ impl Http2 {
         (ours.expected, theirs.expected) = (requests, Some(offset));
         // The client's settings stand in a header that is not kept.
         theirs.frames.max = frame::FOUND_MAX;
+        http2.streams.windows_unknown();
         http2.streams.adopt(exchanges);
         http2.streams.deliveries = deliveries;
         http2.proven = true;
@@ -264,6 +272,7 @@ impl Http2 {
                     self.streams.request_begin(frame.stream, read, self.begun, cx);
                 }
             }
+            Kind::Data if side == Side::Response => self.streams.sent(frame.stream, frame.len, at.time_ns),
             Kind::Promise => half.block = Some(Pending { stream: None, end: false, begun_ns }),
             Kind::Continuation if half.block.is_none() => {
                 // The rest of a block whose beginning was lost.
@@ -279,9 +288,13 @@ impl Http2 {
 
     fn value(&mut self, side: Side, frame: Header, value: [u8; 8], at: Stamp, cx: &mut Context<'_>) {
         match (frame.kind, side) {
-            (Kind::Settings, _) => self.setting(side, value),
+            (Kind::Settings, _) => self.setting(side, value, at),
             (Kind::Reset, Side::Request) => self.streams.finish(frame.stream, Ending::ClientGone, at, cx),
             (Kind::Reset, Side::Response) => self.streams.finish(frame.stream, Ending::ServerGone, at, cx),
+            (Kind::Window, Side::Request) => {
+                let [by @ .., _, _, _, _] = value;
+                self.streams.window_grew(frame.stream, u32::from_be_bytes(by) & MAX_WINDOW, at.time_ns);
+            }
             (Kind::GoAway, Side::Response) => {
                 let [last @ .., _, _, _, _] = value;
                 self.streams.refuse(u32::from_be_bytes(last), Ending::ServerGone, at, cx);
@@ -291,12 +304,17 @@ impl Http2 {
     }
 
     /// One setting. What one side allows, the other one may send.
-    fn setting(&mut self, side: Side, value: [u8; 8]) {
+    fn setting(&mut self, side: Side, value: [u8; 8], at: Stamp) {
         let [high, low, value @ .., _, _] = value;
-        if u16::from_be_bytes([high, low]) == MAX_FRAME_SIZE {
-            let other = if side == Side::Request { Side::Response } else { Side::Request };
-            let frames = &mut self.half(other).frames;
-            frames.max = frames.max.max(u32::from_be_bytes(value));
+        let value = u32::from_be_bytes(value);
+        match (u16::from_be_bytes([high, low]), side) {
+            (MAX_FRAME_SIZE, _) => {
+                let other = if side == Side::Request { Side::Response } else { Side::Request };
+                let frames = &mut self.half(other).frames;
+                frames.max = frames.max.max(value);
+            }
+            (INITIAL_WINDOW_SIZE, Side::Request) => self.streams.windows_begin_with(value, at.time_ns),
+            _ => {}
         }
     }
 

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import time
 
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
@@ -23,6 +24,9 @@ async def app(scope, receive, send):
         if not message.get("more_body"):
             break
     request_id = headers.get(b"x-request-id", "")
+    if scope["path"].startswith("/stall/"):
+        # Nobody is served meanwhile.
+        time.sleep(0.2)
     plan = Plan(scope["method"], scope["path"], body, request_id)
     try:
         await answer(plan, headers.get(b"x-gate"), send)

@@ -5,6 +5,7 @@
 //! command line and its HTTP API only.
 
 pub mod compare;
+pub mod frames;
 pub mod machine;
 pub mod peer;
 pub mod raw;

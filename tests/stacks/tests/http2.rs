@@ -1,6 +1,8 @@
 //! HTTP/2 and gRPC of real servers and clients. Named after the rows of the catalogue of known bugs (`rN_…`) where
 //! there is one.
 
+mod network;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("grpc_unary", Need::PythonAndCc, grpc_unary),
     ("r1_grpc_stream_ends_with_its_trailers", Need::PythonAndCc, r1_grpc_streams),
     ("r2_concurrent_streams", Need::PythonAndCc, r2_concurrent_streams),
+    ("http2_late_reader", Need::PythonAndCc, network::late_reader),
+    ("http2_slow_client", Need::PythonAndCc, network::slow_client),
     ("r16_http2_older_than_the_agent", Need::PythonAndCc, r16_http2),
     ("r16_grpc_older_than_the_agent", Need::PythonAndCc, r16_grpc),
 ];

@@ -34,6 +34,13 @@ impl Exchanges {
         self.blocked_since_ns.get_or_insert(time_ns);
     }
 
+    /// The first exchange's answer was kept from being written for so long.
+    pub(in crate::track) fn waited(&mut self, blocked_ns: u64) {
+        if let Some(front) = self.open.front_mut() {
+            front.exchange.blocked_ns += blocked_ns;
+        }
+    }
+
     /// A response head begins.
     pub(in crate::track) fn response_begin(&mut self, at: Stamp) {
         self.head_begun_ns = Some(at.time_ns);

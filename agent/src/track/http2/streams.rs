@@ -13,6 +13,7 @@ use super::{
         open::Ending,
     },
     fields::Block,
+    windows::{Shared, Window},
 };
 use crate::{decode::Stamp, request::record::Flag};
 
@@ -39,14 +40,16 @@ struct Stream {
     answer_lost: bool,
     /// Framing was lost inside the answer, and nothing has come since: it may be over.
     doubtful: bool,
+    /// What of the answer may be sent.
+    window: Window,
 }
 
 impl Stream {
-    fn new(origin: Origin, first: bool) -> Self {
-        Self::with(Exchanges::on_stream(origin, first))
+    fn new(origin: Origin, first: bool, window: Window) -> Self {
+        Self::with(Exchanges::on_stream(origin, first), window)
     }
 
-    fn with(exchanges: Exchanges) -> Self {
+    fn with(exchanges: Exchanges, window: Window) -> Self {
         Self {
             exchanges,
             answered: false,
@@ -56,6 +59,7 @@ impl Stream {
             request_lost: false,
             answer_lost: false,
             doubtful: false,
+            window,
         }
     }
 
@@ -100,6 +104,7 @@ pub(super) struct Streams {
     /// Frames were lost, so that an answer without a request is nothing strange.
     lossy: bool,
     blocked: bool,
+    shared: Shared,
     /// Arrival of the bytes of the read that is being looked at.
     pub arrivals: Arrivals,
     /// Of all answers of the connection.
@@ -111,6 +116,7 @@ impl Streams {
     pub(super) fn new(origin: Origin) -> Self {
         Self {
             lossy: !origin.whole,
+            shared: Shared::new(origin.whole),
             origin,
             table: BTreeMap::new(),
             highest: 0,
@@ -124,7 +130,7 @@ impl Streams {
     /// Stream 1 answers a request that came before the first frame.
     pub(super) fn adopt(&mut self, exchanges: Exchanges) {
         self.highest = 1;
-        self.table.insert(1, Stream::with(exchanges));
+        self.table.insert(1, Stream::with(exchanges, self.shared.window()));
     }
 
     /// The stream is open.
@@ -166,7 +172,7 @@ impl Streams {
             cx.health.limit("http2_streams");
             self.finish(oldest, Ending::OutOfSight, at, cx);
         }
-        let mut stream = Stream::new(self.origin.clone(), first);
+        let mut stream = Stream::new(self.origin.clone(), first, self.shared.window());
         stream.exchanges.read(at, begun);
         stream.exchanges.request_begin(at, cx);
         self.table.insert(id, stream);
@@ -226,7 +232,8 @@ impl Streams {
     fn answering(&mut self, id: u32) -> Option<&mut Stream> {
         let unseen = self.lossy && id % 2 == 1 && self.table.len() < MAX_STREAMS && !self.over.contains(&id);
         if !self.table.contains_key(&id) && unseen {
-            self.table.insert(id, Stream::new(self.origin.clone(), !self.origin.whole));
+            let stream = Stream::new(self.origin.clone(), !self.origin.whole, self.shared.window());
+            self.table.insert(id, stream);
         }
         self.table.get_mut(&id)
     }
@@ -347,6 +354,7 @@ impl Streams {
     /// Framing was lost: frames of any stream may be missing. `inside`: it was lost in a body of this one.
     pub(super) fn lost(&mut self, side: Side, inside: Option<u32>) {
         self.lossy = true;
+        self.windows_unknown();
         for (id, stream) in &mut self.table {
             match side {
                 Side::Request if stream.exchanges.reading() => {
@@ -360,6 +368,57 @@ impl Streams {
                     stream.exchanges.responses_lost();
                 }
             }
+        }
+    }
+
+    /// A frame of data of the answer begins.
+    pub(super) fn sent(&mut self, id: u32, len: u32, now_ns: u64) {
+        self.shared.sent(len);
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        let waited_ns = stream.window.sent(len, now_ns);
+        stream.exchanges.waited(waited_ns);
+        if self.shared.is_shut() {
+            self.settle_windows(now_ns);
+        } else if self.shared.known {
+            stream.window.settle(false, now_ns);
+        }
+    }
+
+    /// The client allows so many more bytes of a stream, or of all of them.
+    pub(super) fn window_grew(&mut self, id: u32, by: u32, now_ns: u64) {
+        let was_shut = self.shared.is_shut();
+        if id == 0 {
+            self.shared.grow(by);
+            if was_shut && !self.shared.is_shut() {
+                self.settle_windows(now_ns);
+            }
+        } else if let Some(stream) = self.table.get_mut(&id) {
+            stream.window.grow(by.into());
+            if self.shared.known {
+                stream.window.settle(was_shut, now_ns);
+            }
+        }
+    }
+
+    /// The client lets each answer begin with so many bytes, those that have begun too.
+    pub(super) fn windows_begin_with(&mut self, initial: u32, now_ns: u64) {
+        let by = self.shared.set_initial(initial);
+        self.table.values_mut().for_each(|stream| stream.window.grow(by));
+        self.settle_windows(now_ns);
+    }
+
+    fn settle_windows(&mut self, now_ns: u64) {
+        if self.shared.known {
+            let is_shut = self.shared.is_shut();
+            self.table.values_mut().for_each(|stream| stream.window.settle(is_shut, now_ns));
+        }
+    }
+
+    /// How much may be sent is not known any more: nobody is said to wait for it.
+    pub(super) fn windows_unknown(&mut self) {
+        self.shared.known = false;
+        for stream in self.table.values_mut() {
+            stream.window = self.shared.window();
         }
     }
 

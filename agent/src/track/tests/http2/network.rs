@@ -160,3 +160,64 @@ fn deliveries_are_bounded() {
     assert_eq!(rig.finished().iter().filter(|e| e.awaits_delivery).count(), 512);
     assert_eq!(rig.health.limits["deliveries"], 88);
 }
+
+fn window(stream: u32, by: u32) -> Vec<u8> {
+    frame(8, 0, stream, &by.to_be_bytes())
+}
+
+/// A client that reads slowly lets the server wait: for the stream's window, for the connection's, and again.
+#[test]
+fn waiting_for_a_window_is_time_that_the_client_took() {
+    let mut rig = accepted();
+    rig.recv(1, frame(4, 0, 0, &[0, 4, 0, 0, 0x10, 0]));
+    rig.recv(1, [1, 3].map(|id| frame(1, 5, id, &post("/a"))).concat());
+    [1, 3].map(|id| rig.send(1, frame(1, 4, id, &[0x88])));
+    let send = |rig: &mut Rig, id, len: usize, end| {
+        let bytes = frame(0, end, id, &vec![b'a'; len]);
+        bytes
+            .chunks(1500)
+            .for_each(|piece| rig.call(1, wire::socket::DIR_SEND, piece, (piece.len(), 0), piece.len()));
+    };
+    // The first has 4 KiB, and waits 3 ms for more.
+    send(&mut rig, 1, 4096, 0);
+    rig.now += 3_000_000;
+    rig.recv(1, window(1, 65_536));
+    send(&mut rig, 1, 100, 0);
+    // The second's window grows too, but it had nothing to say for long.
+    send(&mut rig, 3, 4096, 0);
+    rig.now += 3_000_000;
+    rig.recv(1, window(3, 65_536));
+    rig.now += 50_000_000;
+    // Both use up what they share.
+    send(&mut rig, 3, 16_384, 0);
+    send(&mut rig, 3, 16_384, 0);
+    send(&mut rig, 3, 16_384, 0);
+    send(&mut rig, 1, 65_535 - 4096 - 100 - 4096 - 3 * 16_384, 0);
+    rig.now += 7_000_000;
+    rig.recv(1, window(0, 100_000));
+    send(&mut rig, 1, 10, 1);
+    send(&mut rig, 3, 10, 1);
+    let blocked: Vec<u64> = rig.finished().iter().map(|e| e.blocked_ns / 1_000_000).collect();
+    assert_eq!(blocked, [10, 7]);
+    rig.assert_replays();
+}
+
+/// After a loss nobody knows what may be sent.
+#[test]
+fn a_loss_makes_windows_unknown() {
+    let mut rig = accepted();
+    rig.recv(1, frame(1, 5, 1, &post("/a")));
+    rig.send(1, frame(1, 4, 1, &[0x88]));
+    rig.lose(1, wire::socket::DIR_RECV, 13);
+    rig.recv(1, frame(6, 0, 0, &[0; 8]));
+    for _ in 0..4 {
+        let bytes = frame(0, 0, 1, &[b'a'; 16_384]);
+        bytes
+            .chunks(1500)
+            .for_each(|piece| rig.call(1, wire::socket::DIR_SEND, piece, (piece.len(), 0), piece.len()));
+    }
+    rig.now += 9_000_000;
+    rig.recv(1, window(0, 100_000));
+    rig.send(1, frame(0, 1, 1, b"a"));
+    assert_eq!(rig.finished()[0].blocked_ns, 0);
+}
