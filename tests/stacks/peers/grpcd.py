@@ -71,7 +71,7 @@ class Inference(services.GRPCInferenceServiceServicer):
         call.refuse(context)
         gate = request.parameters["gate"].string_param
         for number in range(call.tokens):
-            while number == 2 and gate and not os.path.exists(gate):
+            while number == 2 and gate and not os.path.exists(gate) and context.is_active():
                 time.sleep(0.002)
             time.sleep(TOKEN_INTERVAL_S)
             yield protos.ModelStreamInferResponse(infer_response=response(request))

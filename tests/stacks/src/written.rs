@@ -82,7 +82,7 @@ impl Written {
     }
 
     /// Writes that completed events: documents that end with an empty line, or gRPC messages; those with content.
-    fn content(&self) -> Vec<Stamp> {
+    pub fn content(&self) -> Vec<Stamp> {
         let is_content = |event: &[u8]| event.windows(MARK.len()).any(|part| part == MARK);
         let (mut begin, mut stamps) = (0, Vec::new());
         while let Some(len) = self.body.get(begin..).and_then(event_len) {

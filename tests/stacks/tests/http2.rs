@@ -16,6 +16,7 @@ use system::process::Process;
 use system::rig::{self, ClientView};
 use system::wait;
 
+use crate::http::expect_facts;
 use crate::{Test, judge};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
@@ -23,6 +24,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("grpc_unary", Need::PythonAndCc, grpc_unary),
     ("r1_grpc_stream_ends_with_its_trailers", Need::PythonAndCc, r1_grpc_streams),
     ("r2_concurrent_streams", Need::PythonAndCc, r2_concurrent_streams),
+    ("grpc_probes_and_limits", Need::PythonAndCc, grpc_probes_and_limits),
     ("http2_late_reader", Need::PythonAndCc, network::late_reader),
     ("http2_slow_client", Need::PythonAndCc, network::slow_client),
     ("r16_http2_older_than_the_agent", Need::PythonAndCc, r16_http2),
@@ -69,6 +71,24 @@ fn grpc_unary(dir: &Path) -> Result<()> {
 /// A stream of answers is over with its trailers, not with the headers that came first.
 fn r1_grpc_streams(dir: &Path) -> Result<()> {
     exercise(Peer::stamped("grpcd.py", dir)?, "stream", [200, 8], dir)
+}
+
+/// A call that the client gives up, one that runs into its limit, and questions how the server is, which are none.
+fn grpc_probes_and_limits(dir: &Path) -> Result<()> {
+    let mut peer = Peer::stamped("grpcd.py", dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    let command = peer::python("grpc_ends.py", &[&peer.port.to_string()])?;
+    let mut client = Process::start("client", command, dir)?;
+    let status = client.wait(LIMIT)?;
+    ensure!(status.success(), "the client ended with {status}: {}", client.log());
+    let path = "/inference.GRPCInferenceService/ModelStreamInfer";
+    let expected = [("e-cancelled", "client_disconnect"), ("e-overdue", "timeout")]
+        .map(|(id, outcome)| format!("{id} POST {path} 200 {outcome}"));
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let counted: Vec<Option<u64>> = records.iter().map(|record| record.chunks).collect();
+    ensure!(counted == [Some(2), Some(2)], "answers before the end: {counted:?}");
+    Ok(())
 }
 
 /// A hundred streams at a time on one connection.
