@@ -48,7 +48,9 @@ fn each_stream_has_the_time_of_its_own_segments() {
     };
     rig.recv(1, requests.concat());
     rig.network = Network::default();
-    [1, 3, 5].map(|id| rig.send(1, frame(1, 5, id, &[0x89])));
+    for id in [1, 3, 5] {
+        rig.send(1, frame(1, 5, id, &[0x89]));
+    }
     let expected = [(100, 100, Arrival::Wire), (300, 300, Arrival::Bounded), (300, 300, Arrival::Wire)];
     assert_eq!(arrivals(&rig), expected);
     rig.assert_replays();
@@ -72,7 +74,9 @@ fn a_request_ends_with_its_own_last_byte() {
         rig.recv(1, bytes);
     }
     rig.network = Network::default();
-    [1, 3].map(|id| rig.send(1, frame(1, 5, id, &[0x89])));
+    for id in [1, 3] {
+        rig.send(1, frame(1, 5, id, &[0x89]));
+    }
     assert_eq!(arrivals(&rig), [(100, 400, Arrival::Wire), (200, 300, Arrival::Wire)]);
     rig.assert_replays();
 }
@@ -89,7 +93,9 @@ fn a_gap_moves_no_arrival() {
     rig.network = Network { first_ns: 100, last_ns: 900, first_len: 10, last_from };
     rig.recv(1, &bytes);
     rig.network = Network::default();
-    [1, 3].map(|id| rig.send(1, frame(1, 5, id, &[0x89])));
+    for id in [1, 3] {
+        rig.send(1, frame(1, 5, id, &[0x89]));
+    }
     assert_eq!(arrivals(&rig), [(100, 900, Arrival::Bounded), (900, 900, Arrival::Wire)]);
 }
 
@@ -171,7 +177,9 @@ fn waiting_for_a_window_is_time_that_the_client_took() {
     let mut rig = accepted();
     rig.recv(1, frame(4, 0, 0, &[0, 4, 0, 0, 0x10, 0]));
     rig.recv(1, [1, 3].map(|id| frame(1, 5, id, &post("/a"))).concat());
-    [1, 3].map(|id| rig.send(1, frame(1, 4, id, &[0x88])));
+    for id in [1, 3] {
+        rig.send(1, frame(1, 4, id, &[0x88]));
+    }
     let send = |rig: &mut Rig, id, len: usize, end| {
         let bytes = frame(0, end, id, &vec![b'a'; len]);
         bytes
