@@ -71,6 +71,8 @@ pub enum Flag {
     RoleGuessed,
     /// A negative interval was set to zero.
     ClockAdjusted,
+    /// A body could not be read, since it is compressed: what it would tell is missing.
+    Opaque,
 }
 
 /// The record of one request. One flat JSON object a line; an absent field is not known, never zero.

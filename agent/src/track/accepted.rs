@@ -99,7 +99,30 @@ impl Accepted {
             }
             Self::Http1(_) | Self::Http2(_) => {}
         }
-        self.forward(data, payload, cx);
+        let Payload { head, tail } = payload;
+        self.forward(data, Payload { head: &mut *head, tail: &mut *tail }, cx);
+        if let Some((len, rest)) = self.switch(data, cx) {
+            self.forward(&rest, Payload { head: &mut head[len..], tail }, cx);
+        }
+    }
+
+    /// Goes on with HTTP/2, if HTTP/1 has led to that in this call: with the rest of it behind so many bytes.
+    fn switch(&mut self, data: &socket::Data, cx: &mut Context<'_>) -> Option<(usize, socket::Data)> {
+        let Self::Http1(server) = self else { return None };
+        let len = server.switched()?;
+        let origin = server.origin().clone();
+        cx.out.push(Tracked::WantWhole(origin.id));
+        let server = std::mem::replace(&mut **server, Server::new(origin));
+        // Fits: it is a part of a call.
+        let taken = u32::try_from(len).unwrap_or(u32::MAX);
+        let rest = socket::Data {
+            offset: data.offset + u64::from(taken),
+            result: data.result.saturating_sub_unsigned(taken),
+            requested: data.requested.saturating_sub(taken),
+            ..*data
+        };
+        *self = Self::Http2(Box::new(Http2::upgraded(server, rest.offset)));
+        (rest.result > 0).then_some((len, rest))
     }
 
     fn forward(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
@@ -119,17 +142,21 @@ impl Accepted {
         }
     }
 
-    /// The client has acknowledged what was written. (Not followed for each stream of HTTP/2.)
+    /// The client has acknowledged what was written.
     pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
-        if let Self::Http1(server) = self {
-            server.ack(ack, cx);
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.ack(ack, cx),
+            Self::Http2(server) => server.ack(ack, cx),
         }
     }
 
     /// The connection is out of sight: no acknowledgement will come.
     pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
-        if let Self::Http1(server) = self {
-            server.give_up_deliveries(cx);
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.give_up_deliveries(cx),
+            Self::Http2(server) => server.give_up_deliveries(cx),
         }
     }
 

@@ -183,6 +183,8 @@ pub struct Exchange {
     pub max_tokens: Option<u64>,
     /// The client asked for a `usage` event at the end of the stream.
     pub include_usage: Option<bool>,
+    /// How long the client said it would wait, from its first byte.
+    pub timeout_ns: Option<u64>,
     /// Time between a write refused or cut short by a full socket and the next successful one, summed.
     pub blocked_ns: u64,
     /// Value of `x-request-id`.

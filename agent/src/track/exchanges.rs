@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use wire::socket::{Network, SockId};
+use wire::socket::SockId;
 
 use super::{
-    Delivery, Exchange, ExchangeId, Tracked,
+    Exchange, ExchangeId, Tracked,
     arrival::Arrivals,
     body::Body,
     delivery::Deliveries,
@@ -19,7 +19,10 @@ use crate::{
     request::record::{Arrival, Flag},
 };
 
+mod held;
 mod responses;
+
+use held::Held;
 
 /// Requests on one connection that are not answered.
 const MAX_OPEN: usize = 64;
@@ -70,7 +73,9 @@ pub(super) struct Exchanges {
     blocked_since_ns: Option<u64>,
     last_read: Option<Stamp>,
     arrivals: Arrivals,
-    deliveries: Deliveries,
+    /// Answers of which it is not known whether the client was there to read them; kept where that may show.
+    held: VecDeque<Held>,
+    holds: bool,
 }
 
 impl Exchanges {
@@ -91,14 +96,15 @@ impl Exchanges {
             blocked_since_ns: None,
             last_read: None,
             arrivals: Arrivals::default(),
-            deliveries: Deliveries::default(),
+            held: VecDeque::new(),
+            holds: true,
         }
     }
 
     /// Those of one stream of a connection: at most one. `first` when it is the connection's first, or begins before
     /// the agent saw the connection.
     pub(super) fn on_stream(origin: Origin, first: bool) -> Self {
-        Self { first, ..Self::new(origin) }
+        Self { first, holds: false, ..Self::new(origin) }
     }
 
     /// What they were made with.
@@ -106,9 +112,22 @@ impl Exchanges {
         &self.origin
     }
 
+    /// The connection goes on with another protocol.
+    pub(super) fn speak(&mut self, protocol: &'static str) {
+        self.origin.protocol = protocol;
+        for open in &mut self.open {
+            protocol.clone_into(&mut open.exchange.protocol);
+        }
+    }
+
     /// Exchanges that are not over.
     pub(super) fn open(&self) -> &VecDeque<Open> {
         &self.open
+    }
+
+    /// Exchanges of this process are not over.
+    pub(super) fn serves(&self, pid: u32) -> bool {
+        !self.held.is_empty() || self.open.iter().any(|open| open.exchange.pid == pid)
     }
 
     /// A request is not read to its end.
@@ -155,24 +174,9 @@ impl Exchanges {
         self.arrivals = arrivals;
     }
 
-    /// Request bytes were read on a connection of which arrivals are not followed.
-    pub(super) fn read_at(&mut self, at: Stamp) {
-        self.read(at, Arrivals::new(Network::default(), at.time_ns));
-    }
-
     /// Arrival of the bytes that were read last.
     pub(super) fn arrivals(&mut self) -> &mut Arrivals {
         &mut self.arrivals
-    }
-
-    /// Everything up to byte `offset` of the responses is acknowledged.
-    pub(super) fn acked(&mut self, offset: u64, delivery: Delivery, cx: &mut Context<'_>) {
-        self.deliveries.acked(offset, delivery, cx.out);
-    }
-
-    /// Acknowledgements will not be seen any more.
-    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
-        self.deliveries.give_up(cx.out);
     }
 
     /// A request begins. False when there are too many.
@@ -278,16 +282,27 @@ impl Exchanges {
         } else {
             ending
         };
+        self.let_go(ending, cx);
         while let Some(front) = self.open.front_mut() {
             if ending != Ending::OutOfSight {
                 front.exchange.close_ns.get_or_insert(at.time_ns);
             }
-            self.finish_first(ending, cx);
+            self.finish_first(ending, None, cx);
         }
     }
 
-    fn finish_first(&mut self, ending: Ending, cx: &mut Context<'_>) {
-        let Some(mut open) = self.open.pop_front() else { return };
+    /// `deliveries` only of an answer that is complete.
+    fn finish_first(&mut self, ending: Ending, deliveries: Option<&mut Deliveries>, cx: &mut Context<'_>) {
+        let Some((mut open, body)) = self.take_first(cx) else { return };
+        if let Some(deliveries) = deliveries {
+            deliver(&mut open, deliveries, cx);
+        }
+        cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+    }
+
+    /// Takes the first exchange out, with the body of its answer; `None` when there is nothing to tell of it.
+    fn take_first(&mut self, cx: &mut Context<'_>) -> Option<(Open, Body)> {
+        let mut open = self.open.pop_front()?;
         if self.reading && self.open.is_empty() {
             open.request_body(&std::mem::take(&mut self.request_body));
             self.reading = false;
@@ -298,30 +313,30 @@ impl Exchanges {
         self.first = false;
         if !open.has_head && !answered {
             cx.health.ignore("request_head_incomplete");
-            return;
+            return None;
         }
         let service = open.exchange.service.or_else(|| cx.processes.service(open.exchange.pid));
         if service.is_none() || (open.request_done && !open.announced) {
             cx.health.ignore("process_without_service");
-            return;
+            return None;
         }
         open.exchange.service = service;
-        if ending == Ending::Complete {
-            self.deliver(&mut open);
-        }
-        cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+        Some((open, body))
     }
 }
 
-impl Exchanges {
-    /// Notes the delivery of an answer that is complete, or that it is still to come.
-    fn deliver(&mut self, open: &mut Open) {
-        // Where arrivals are not seen, acknowledgements are not either.
-        if open.exchange.arrival.is_none_or(|source| source == Arrival::Read) {
-            return;
+/// Notes the delivery of an answer that is complete, or that it is still to come.
+fn deliver(open: &mut Open, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
+    // Where arrivals are not seen, acknowledgements are not either.
+    if open.exchange.arrival.is_none_or(|source| source == Arrival::Read) {
+        return;
+    }
+    open.exchange.delivery = deliveries.ended();
+    if open.exchange.delivery.is_none() {
+        open.exchange.awaits_delivery = deliveries.wait(open.id);
+        if !open.exchange.awaits_delivery {
+            cx.health.limit("deliveries");
         }
-        open.exchange.delivery = self.deliveries.ended();
-        open.exchange.awaits_delivery = open.exchange.delivery.is_none() && self.deliveries.wait(open.id);
     }
 }
 

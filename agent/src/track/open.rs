@@ -111,9 +111,13 @@ impl Open {
             None => self.api.grammar,
         };
         let body = Body::new(&request.headers, grammar.request(), Side::Request);
+        if request.headers.content == head::Content::Opaque {
+            self.flag(Flag::Opaque);
+        }
         let exchange = &mut *self.exchange;
         exchange.request_id = request.headers.request_id;
         exchange.trace_id = request.headers.trace_id;
+        exchange.timeout_ns = request.headers.timeout_ns;
         body
     }
 
@@ -176,6 +180,9 @@ impl Open {
         let exchange = &mut *self.exchange;
         exchange.status = Some(response.status);
         exchange.first_byte_out_ns = begun_ns;
+        if response.status == 101 && response.headers.upgrade == Some(head::Upgrade::WebSocket) {
+            "WebSocket".clone_into(&mut exchange.protocol);
+        }
         match response.headers.content {
             head::Content::Events | head::Content::JsonLines => exchange.streaming = Some(true),
             head::Content::Other => exchange.streaming = Some(false),
@@ -184,8 +191,10 @@ impl Open {
                 self.single = if exchange.streaming == Some(true) { Single::No } else { Single::Maybe(None) };
                 self.grpc = Grpc::Missing;
             }
-            head::Content::Unknown | head::Content::Opaque => {}
+            head::Content::Opaque => self.flag(Flag::Opaque),
+            head::Content::Unknown => {}
         }
+        let exchange = &mut *self.exchange;
         if exchange.request_id.is_none() {
             exchange.request_id.clone_from(&response.headers.request_id);
         }
@@ -317,6 +326,7 @@ impl Open {
             // With the end marker out, what happens to the connection is no longer the answer's matter.
             _ if body.done() => self.answered(body),
             Ending::Complete => self.answered(body),
+            Ending::ClientGone | Ending::ServerGone if self.is_overdue() => Outcome::Timeout,
             Ending::ClientGone => Outcome::ClientDisconnect,
             Ending::ServerGone => Outcome::Truncated,
             Ending::OutOfSight => match self.exchange.status {
@@ -327,6 +337,15 @@ impl Open {
                 _ => Outcome::Unknown,
             },
         }
+    }
+
+    /// It was given up when the client's own time limit was over: to a tenth, since the limit runs where the client is,
+    /// and is rounded.
+    fn is_overdue(&self) -> bool {
+        let exchange = &self.exchange;
+        let lasted =
+            exchange.close_ns.zip(exchange.first_byte_in_ns).map(|(end, begin)| end.saturating_sub(begin));
+        lasted.zip(exchange.timeout_ns).is_some_and(|(lasted, limit)| lasted >= limit - limit / 10)
     }
 
     /// Outcome of a whole answer.

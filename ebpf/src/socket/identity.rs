@@ -75,6 +75,12 @@ impl Socket {
         self.whole.set(1);
     }
 
+    /// Whether it is known to carry several messages in one call.
+    #[inline(always)]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.get() != 0
+    }
+
     /// Whether its long calls are captured whole; asks the agent's list only for a long call.
     #[inline(always)]
     pub(crate) fn wants_whole(&self, sock: Sock, len: u32) -> bool {

@@ -174,7 +174,8 @@ pub struct State {
 }
 
 /// The peer has acknowledged everything that was written so far. One record each time nothing is left in flight, not
-/// one per acknowledgement; see [`Network`] for the case that it came before the write returned.
+/// one per acknowledgement; see [`Network`] for the case that it came before the write returned. On sockets whose long
+/// calls are written in pieces, which carry many answers at a time, one record per acknowledgement.
 ///
 /// On a connection that this side has closed, or the peer on its side, acknowledgements are not seen one by one, and
 /// the record comes with the change of state that proves the last one.
@@ -185,7 +186,7 @@ pub struct Ack {
     pub header: Header,
     /// Which connection.
     pub id: SockId,
-    /// Bytes written since birth, all of them acknowledged.
+    /// Bytes since birth that are acknowledged.
     pub offset: u64,
     /// Smoothed round-trip time, microseconds; 0 when not known.
     pub srtt_us: u32,

@@ -12,6 +12,7 @@ import ssl
 import sys
 import threading
 import time
+import zlib
 
 from answer import Plan, Writes, announce, now, truth
 
@@ -137,6 +138,15 @@ def big(answer):
     # Keys in another order: what matters comes last.
     answer.head("200 OK", "content-type: application/json", f"content-length: {len(body)}")
     answer.send(body)
+
+
+def gzipped(answer):
+    """The answer compressed, each piece of it flushed in a chunk of its own."""
+    press = zlib.compressobj(wbits=31)
+    answer.head("200 OK", f"content-type: {answer.plan.content_type}", "content-encoding: gzip", EVENTS[1])
+    for piece in answer.plan.pieces:
+        answer.send(chunk(press.compress(piece) + press.flush(zlib.Z_SYNC_FLUSH)))
+    answer.send(chunk(press.flush()) + b"0\r\n\r\n")
 
 
 def too_large(answer):
@@ -292,6 +302,7 @@ PATHS = {
     "/one_byte": one_byte,
     "/split": split,
     "/big": big,
+    "/gzip": gzipped,
     "/reluctant": reluctant,
     "/too_large": too_large,
     "/halfway": halfway,

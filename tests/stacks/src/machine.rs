@@ -13,6 +13,8 @@ pub enum Need {
     Nothing,
     /// The Python environment with the packages of `requirements.txt`.
     Python,
+    /// The same, and a C compiler.
+    PythonAndCc,
     /// Node.
     Node,
     /// OpenSSL's command, and the Python environment.
@@ -39,6 +41,7 @@ impl Need {
         let found = match self {
             Self::Nothing => return None,
             Self::Python => python(),
+            Self::PythonAndCc => python().and_then(|_| host::tool("cc")),
             Self::Node => node(),
             Self::Tls => tls(),
             Self::TlsNode => tls().and_then(|_| node()),

@@ -23,6 +23,9 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("answer_before_the_body", Need::Python, answer_before_the_body),
     ("http_1_0", Need::Python, http_1_0),
     ("upgrade", Need::Python, upgrade),
+    ("half_closed_client", Need::Python, half_closed_client),
+    ("upload_aborted", Need::Python, upload_aborted),
+    ("compressed_bodies", Need::Python, compressed_bodies),
     ("r27_hostile_lengths", Need::Python, r27_hostile_lengths),
     ("r4_close_without_answer", Need::Python, r4_close_without_answer),
     ("r7_sendfile_and_splice", Need::Python, r7_sendfile_and_splice),
@@ -249,7 +252,63 @@ fn upgrade(dir: &Path) -> Result<()> {
     raw.rest();
     talk(peer.port, &[(chat("v", true), STREAM_END)])?;
     let expected = ["u GET /upgrade 101 ok", "v POST /v1/chat/completions 200 ok"];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let protocols: Vec<&str> = records.iter().map(|record| record.protocol.as_str()).collect();
+    ensure!(protocols == ["WebSocket", "HTTP/1.1"], "{protocols:?}");
+    Ok(())
+}
+
+/// Clients that say that nothing more comes, and wait for their answer, at once or for a while.
+fn half_closed_client(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for (number, wait) in ["0", "0.1", "0.3"].into_iter().enumerate() {
+        let mut raw = Raw::connect(peer.port)?;
+        let slow = format!("x-slow: {wait}\r\n");
+        raw.send(post("/slow", &format!("h{number}"), &slow, &raw::body(number == 1, 8)))?;
+        raw.end()?;
+        ensure!(raw.rest().starts_with("HTTP/1.1 200"), "the peer did not answer");
+    }
+    let expected = ["h0 POST /slow 200 ok", "h1 POST /slow 200 ok", "h2 POST /slow 200 ok"];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let late = records.iter().find(|record| record.t_acked_ns.is_none());
+    ensure!(late.is_none(), "an answer that was acknowledged is not said to be: {late:#?}");
+    Ok(())
+}
+
+/// Clients that leave in the middle of what they send, by a close or a reset.
+fn upload_aborted(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..4 {
+        let mut raw = Raw::connect(peer.port)?;
+        let request = post("/v1/chat/completions", &format!("a{number}"), "", &" ".repeat(20_000));
+        raw.send(&request[..9000])?;
+    }
+    let facts: Vec<String> =
+        (0..4).map(|n| format!("a{n} POST /v1/chat/completions - client_disconnect")).collect();
+    let expected: Vec<&str> = facts.iter().map(String::as_str).collect();
     expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Bodies that nobody below can read are timed, and said to be unreadable.
+fn compressed_bodies(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let request = |id, streaming| {
+        post("/gzip/v1/chat/completions", id, "accept-encoding: gzip\r\n", &raw::body(streaming, 16))
+    };
+    let mut raw = Raw::connect(peer.port)?;
+    raw.send(request("a", true))?;
+    raw.until(STREAM_END)?;
+    raw.send(request("b", false))?;
+    raw.until(STREAM_END)?;
+    let expected = [
+        "a POST /gzip/v1/chat/completions 200 ok [\"opaque\"]",
+        "b POST /gzip/v1/chat/completions 200 ok [\"opaque\"]",
+    ];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let invented =
+        records.iter().find(|r| r.output_tokens.is_some() || r.ttft_s.is_some() || r.chunks.is_some());
+    ensure!(invented.is_none(), "what a compressed body says is not known: {invented:#?}");
+    Ok(())
 }
 
 /// Lengths that no sane client sends: nothing is allocated for them, and other connections go on.

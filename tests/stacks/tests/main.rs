@@ -7,6 +7,7 @@ mod capture;
 mod clients;
 mod driver;
 mod http;
+mod http2;
 mod identity;
 mod lives;
 mod servers;
@@ -33,6 +34,7 @@ const GROUPS: [&[(&str, Need, Test)]; 8] = [
     servers::TESTS,
     clients::TESTS,
     http::TESTS,
+    http2::TESTS,
     capture::TESTS,
     identity::TESTS,
     lives::TESTS,

@@ -67,8 +67,8 @@ fn fixed(index: u32) -> (Field, Option<&'static [u8]>) {
         12 => (Field::Status, Some(b"400")),
         13 => (Field::Status, Some(b"404")),
         14 => (Field::Status, Some(b"500")),
-        26 => (Field::ContentEncoding, None),
-        31 => (Field::ContentType, None),
+        26 => (Field::ContentEncoding, Some(b"")),
+        31 => (Field::ContentType, Some(b"")),
         _ => (Field::Other, None),
     }
 }

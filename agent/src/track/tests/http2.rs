@@ -1,6 +1,8 @@
 //! HTTP/2 connections: what a real client and server say to each other.
 
+mod calls;
 mod hostile;
+mod network;
 
 use expect_test::expect;
 use wire::socket::{DIR_RECV, FLAG_MID_STREAM, ROLE_ACCEPTED, ROLE_UNKNOWN, tcp};
