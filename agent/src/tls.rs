@@ -152,14 +152,15 @@ impl Links {
             return Taken::Pass;
         }
         connection.call(&data, head, tail);
-        let linked = connection.ssl;
-        if connection.becomes_opaque(false) {
-            out.push(connection.verdict(tls::OPAQUE, &data.header));
-        }
-        match (data.dir, linked) {
+        match (data.dir, connection.ssl) {
             (DIR_RECV, _) => drop(self.last_read.insert(data.header.tid, data.id)),
             (_, Some(ssl)) => self.write_on(ssl, &data.header, out),
             (_, None) => self.prove_by_write(&data, out),
+        }
+        if let Some(connection) = self.connection(data.id)
+            && connection.becomes_opaque(false)
+        {
+            out.push(connection.verdict(tls::OPAQUE, &data.header));
         }
         Taken::Replaced
     }

@@ -69,6 +69,7 @@ impl Server {
             health,
             probes,
             in_flight: BTreeMap::new(),
+            tls: std::collections::BTreeMap::new(),
             lag_ns: 0,
             recording: Recording::default(),
         });

@@ -83,6 +83,9 @@ impl Connection {
     /// A socket call that moved bytes.
     pub(super) fn call(&mut self, data: &socket::Data, head: &[u8], tail: &[u8]) {
         self.last = Some(data.header);
+        if data.dir == DIR_SEND && self.ssl.is_none() {
+            self.writes_later();
+        }
         let max = if self.is_opaque && self.ssl.is_none() { MAX_CALLS_OPAQUE } else { MAX_CALLS };
         let has_records = self.flow(data.dir).call(data, head, tail, max);
         if has_records && self.last_dir.replace(data.dir) != Some(data.dir) {
@@ -92,6 +95,11 @@ impl Connection {
             // What went before the link is then a gap.
             self.base = u64::from(self.whole && self.turns[0] > TURNS_FIRST);
         }
+    }
+
+    /// What goes in now comes out in writes after this.
+    pub(super) fn writes_later(&mut self) {
+        self.flows[1].forget_passed();
     }
 
     /// It is nobody's again.

@@ -7,7 +7,7 @@ use wire::{
     socket::{self, Network},
 };
 
-use super::frame::{APPLICATION_DATA, Captured, Framer, HEADER};
+use super::frame::{APPLICATION_DATA, Captured, Framed, Framer, HEADER};
 
 /// Most plaintext of one record.
 pub(super) const MAX_PLAIN: u32 = 1 << 14;
@@ -78,7 +78,10 @@ enum Fit {
     No,
 }
 
-fn fit(payload: u32, plain: u32, overhead: Option<u32>) -> Fit {
+fn fit(Framed { kind, payload, .. }: Framed, plain: u32, overhead: Option<u32>) -> Fit {
+    if kind != APPLICATION_DATA {
+        return Fit::No;
+    }
     let is_whole = |overhead: &u32| payload == plain + overhead;
     let whole = match overhead {
         Some(overhead) => Some(overhead).filter(is_whole),
@@ -123,7 +126,7 @@ impl Flow {
         let before = self.framer.records.back().map_or(0, |record| record.end);
         self.framer.walk(&captured, data.offset != self.seen);
         self.seen = captured.end();
-        let app = |record: &&super::frame::Framed| record.end > before && record.kind == APPLICATION_DATA;
+        let app = |record: &&Framed| record.end > before && record.kind == APPLICATION_DATA;
         let new: u64 = self.framer.records.iter().rev().take_while(app).map(|r| u64::from(r.payload)).sum();
         self.app_bytes += new;
         while self.calls.len() >= max {
@@ -154,6 +157,12 @@ impl Flow {
         self.calls.back().copied()
     }
 
+    /// Plaintext to come cannot be in records that have passed.
+    pub(super) fn forget_passed(&mut self) {
+        let seen = self.seen;
+        self.framer.records.retain(|record| record.end > seen);
+    }
+
     /// What was found so far may be wrong.
     pub(super) fn doubt(&mut self) {
         self.is_matched = false;
@@ -168,28 +177,35 @@ impl Flow {
     /// A read gave `len` bytes of the `requested` there was room for: all of the rest of one record, or as much of it
     /// as there was room for.
     pub(super) fn read(&mut self, len: u32, requested: u32, overhead: &mut Option<u32>) -> Found {
-        let mut consumed = self.consumed;
+        let (mut consumed, mut part, mut is_end) = (self.consumed, None, true);
         for index in 0..self.framer.records.len() {
             let record = self.framer.records[index];
-            if record.end > self.seen {
-                return Found::NotYet;
+            is_end = record.end <= self.seen;
+            if !is_end {
+                break;
             }
-            if record.kind == APPLICATION_DATA {
-                match fit(record.payload, consumed + len, *overhead) {
-                    Fit::Whole(found) => {
-                        *overhead = Some(found);
-                        return self.take(index, consumed + len, true);
-                    }
-                    Fit::Part if len == requested => return self.take(index, consumed + len, false),
-                    Fit::Part | Fit::No => {}
+            match fit(record, consumed + len, *overhead) {
+                Fit::Whole(found) => {
+                    *overhead = Some(found);
+                    return self.take(index, consumed + len, true);
                 }
+                // Of several that are long enough the library is at the last, as long as nothing else is known.
+                Fit::Part if len == requested => part = Some((index, consumed + len)),
+                Fit::Part | Fit::No => {}
+            }
+            if part.is_some() && overhead.is_some() {
+                break;
             }
             if !self.may_skip(index) {
-                return Found::Nowhere;
+                return part.map_or(Found::Nowhere, |(index, consumed)| self.take(index, consumed, false));
             }
             consumed = 0;
         }
-        self.foresee_read(len, requested, *overhead)
+        match part {
+            Some((index, consumed)) => self.take(index, consumed, false),
+            None if is_end => self.foresee_read(len, requested, *overhead),
+            None => Found::NotYet,
+        }
     }
 
     /// Of a record's plaintext, `consumed` bytes have been read; that is all of it, or not.
@@ -221,9 +237,7 @@ impl Flow {
         let len = left.min(MAX_PLAIN);
         for index in 0..self.framer.records.len() {
             let record = self.framer.records[index];
-            if record.kind == APPLICATION_DATA
-                && let Fit::Whole(found) = fit(record.payload, len, *overhead)
-            {
+            if let Fit::Whole(found) = fit(record, len, *overhead) {
                 if record.end > self.seen {
                     return (Found::NotYet, len);
                 }
@@ -239,8 +253,8 @@ impl Flow {
 
     /// A record that has passed fits the beginning of what was given to the library, `len` bytes.
     pub(super) fn may_hold(&self, len: u32, overhead: Option<u32>) -> bool {
-        let fits = |payload| matches!(fit(payload, len.min(MAX_PLAIN), overhead), Fit::Whole(_));
-        self.framer.records.iter().any(|record| record.kind == APPLICATION_DATA && fits(record.payload))
+        let fits = |record: &Framed| matches!(fit(*record, len.min(MAX_PLAIN), overhead), Fit::Whole(_));
+        self.framer.records.iter().any(fits)
     }
 
     /// A record without plaintext may stand before one that has some.

@@ -133,13 +133,16 @@ impl Links {
     /// Plaintext went in.
     pub(super) fn wrote(&mut self, key: SslKey, chunk: Chunk, header: &Header, out: &mut Vec<Vec<u8>>) {
         self.held += chunk.held();
+        let sock = self.ssls.get(&key).and_then(|ssl| ssl.sock);
+        if let Some(connection) = sock.filter(|_| !chunk.nested).and_then(|id| self.connection(id)) {
+            connection.writes_later();
+        }
         let Some(ssl) = self.ssls.get_mut(&key) else { return };
         ssl.waiting.push_back(chunk);
-        let is_linked = ssl.sock.is_some();
         if ssl.waiting.len() > MAX_WAITING || self.held > MAX_HELD {
             self.drop_oldest(key, header, out);
         }
-        if is_linked {
+        if sock.is_some() {
             self.write_on(key, header, out);
         } else if !self.unlinked.contains(&key) {
             self.unlinked.push(key);

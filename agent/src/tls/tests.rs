@@ -338,7 +338,7 @@ fn r62_without_a_proof_there_is_no_link() {
     rig.write(7, "answer");
     rig.write(8, "banana");
     rig.send(1, &sealed("answer"));
-    assert_eq!(rig.said(), Vec::<String>::new(), "it could be either's");
+    assert_eq!(rig.said(), ["opaque 1"], "it could be either's");
     rig.tick(PATIENCE_NS + 1);
     assert_eq!(rig.said(), ["unlinked 6 bytes", "unlinked 6 bytes", "pass Some(Observation)"]);
 }
@@ -593,6 +593,21 @@ fn r61_a_missed_return_does_not_shift_what_follows() {
     rig.send(1, &sealed("answer!"));
     let said = rig.said();
     assert!(said[0].starts_with("1 writes 0+7 \"answer!\""), "{said:?}");
+}
+
+/// Records that went out before plaintext went in are not its own, whatever their length: here one of the handshake.
+#[test]
+fn what_was_written_before_is_no_proof() {
+    let mut rig = Rig::shaken();
+    rig.write(7, &"x".repeat(250 - OVERHEAD));
+    rig.send(1, &cipher(23, &[300]));
+    rig.request(1, 7, "request");
+    rig.said();
+    rig.send(1, &sealed("ten bytes!"));
+    rig.write(7, "ten bytes!");
+    assert_eq!(rig.said(), Vec::<String>::new());
+    rig.send(1, &sealed("ten bytes!"));
+    assert_eq!(rig.said().len(), 0, "what went in first goes out first");
 }
 
 /// What is held is bounded, and let go with the connection.
