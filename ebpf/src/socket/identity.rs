@@ -6,7 +6,8 @@ use wire::names::listen_key;
 use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, tcp};
 
 use super::network::Times;
-use super::sock::Sock;
+use super::sock::{self, Sock};
+use super::unix;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::{LISTEN, SOCKS};
@@ -26,6 +27,12 @@ pub(crate) struct Socket {
     opened: Word,
     /// 1 once the connection is closed; what was received before may still be read.
     closed: Word,
+    /// Who asked to connect, as [`Task`] has it; 0 when that was not seen.
+    pub(crate) owner: Word,
+    /// Of a unix socket, number of its file's inode.
+    pub(crate) inode: Word,
+    /// 1 if it is a unix socket that was seen to bring requests.
+    serving: Word,
     /// `ROLE_*`.
     role: u8,
     /// `FLAG_MID_STREAM` or 0.
@@ -44,6 +51,9 @@ impl Socket {
             sent: Word::new(0),
             opened: Word::new(0),
             closed: Word::new(0),
+            owner: Word::new(0),
+            inode: Word::new(0),
+            serving: Word::new(0),
             role,
             flags,
             reserved: [0; 6],
@@ -59,6 +69,16 @@ impl Socket {
     /// Whether the agent knows it.
     pub(crate) fn is_opened(&self) -> bool {
         self.opened.get() != 0
+    }
+
+    /// Notes that it brings requests.
+    pub(crate) fn serve(&self) {
+        self.serving.set(1);
+    }
+
+    /// Whether it was seen to bring requests.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving.get() != 0
     }
 
     /// Notes that the connection is over.
@@ -149,12 +169,17 @@ pub(crate) fn announce(socket: &Socket, sock: Sock, family: u16, now: u64, task:
         write_header(&raw mut (*record).header, Kind::SocketOpen, size_of::<Open>(), now, task);
         (*record).id = socket.id(sock);
         sock.write_addresses(family, &raw mut (*record).local_addr, &raw mut (*record).peer_addr);
+        if family == sock::UNIX {
+            (&raw mut (*record).peer_addr).cast::<u64>().write_unaligned(unix::peer(sock));
+        }
         (*record).netns = sock.netns();
         (*record).local_port = sock.local_port();
         (*record).peer_port = sock.peer_port();
         (*record).family = family;
-        (*record).role = socket.role;
-        (*record).flags = socket.flags;
+        // What begins with a request began with it.
+        let serves = socket.is_serving();
+        (*record).role = if serves { ROLE_ACCEPTED } else { socket.role };
+        (*record).flags = if serves { 0 } else { socket.flags };
         (*record).reserved = 0;
     }
     submit(entry);

@@ -5,6 +5,7 @@ real one. uvloop writes what was sent at the end of the turn of its loop: hence 
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -101,7 +102,13 @@ def main():
     kind, loop, http = sys.argv[1:4]
     # uvicorn raises the signal again when it is done.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    if uds := os.environ.get("UDS"):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(uds)
+        listener.listen(256)
+        os.chmod(uds, 0o777)
+    else:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     config = uvicorn.Config(
         Stamped(raw if kind == "raw" else fastapi_app()),
         loop=loop,
@@ -111,7 +118,7 @@ def main():
         log_level="warning",
         timeout_graceful_shutdown=2,
     )
-    announce(listener.getsockname()[1])
+    announce(0 if uds else listener.getsockname()[1])
     uvicorn.Server(config).run(sockets=[listener])
 
 

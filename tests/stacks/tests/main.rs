@@ -8,7 +8,9 @@ mod driver;
 mod http;
 mod identity;
 mod lives;
+mod nested;
 mod servers;
+mod unix;
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,8 +29,16 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 6] =
-    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
+const GROUPS: [&[(&str, Need, Test)]; 8] = [
+    servers::TESTS,
+    nested::TESTS,
+    unix::TESTS,
+    clients::TESTS,
+    http::TESTS,
+    identity::TESTS,
+    lives::TESTS,
+    driver::TESTS,
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
