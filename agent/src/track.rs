@@ -5,7 +5,7 @@
 //! | module | knows |
 //! |---|---|
 //! | [`process`] | which process belongs to which service |
-//! | [`connection`] | which side of a connection is the server |
+//! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
 //! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
@@ -23,6 +23,7 @@ mod body;
 mod call;
 mod connection;
 mod delivery;
+mod ends;
 mod exchange;
 mod exchanges;
 mod grpc;
@@ -37,9 +38,10 @@ mod secure;
 mod server;
 mod sse;
 
+pub use exchange::{
+    Client, ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Sight, Tracked,
+};
 pub use secure::TlsCounts;
-
-pub use exchange::{ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
 
 use crate::{
     decode::{Event, Observation, Stamp},
@@ -166,7 +168,8 @@ impl Tracker {
         health: &'a mut Health,
         out: &'a mut Vec<Tracked>,
     ) -> (&'a mut Connections, Context<'a>) {
-        let cx = Context { processes: &self.processes, health, out, next_exchange: &mut self.next_exchange };
+        let next_exchange = &mut self.next_exchange;
+        let cx = Context { processes: &self.processes, health, out, next_exchange, client: None };
         (&mut self.connections, cx)
     }
 

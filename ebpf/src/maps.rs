@@ -116,6 +116,10 @@ static OFFSETS: Offsets = Offsets {
     segment_seq: 0,
     segment_end_seq: 0,
     segment_ack_seq: 0,
+    unix_peer: 0,
+    unix_address: 0,
+    sock_socket: 0,
+    socket_inode: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

@@ -10,6 +10,7 @@ mod registers;
 mod segment;
 mod sock;
 mod state;
+mod unix;
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
@@ -88,6 +89,10 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     }
     // Or another internet socket, which has no entry and gets none.
     let is_tcp = matches!(family, sock::INET | sock::INET6);
+    let is_unix = family == sock::UNIX;
+    if is_unix {
+        unix::forget_earlier(sock);
+    }
     let socket = identity::find_or_adopt(sock, is_tcp, now)?;
     let bytes = if result > 0 { result as u32 } else { 0 };
     let offset = socket.advance(dir, u64::from(bytes));
@@ -98,11 +103,12 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     } else {
         socket.times.of_write(sock, offset + u64::from(bytes))
     };
+    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, &call, bytes);
     identity::announce(socket, sock, family, now, task)?;
     if bytes > 0 {
         tls::uses(task, dir, socket.id(sock));
     }
-    let with_payload = is_copied && family != sock::UNIX;
+    let with_payload = is_copied && is_wanted;
     let begins = dir == DIR_RECV && offset == 0 && with_payload;
     if begins && bytes as usize >= PREFACE.len() && call.begins_with(PREFACE) {
         socket.want_whole();

@@ -86,6 +86,12 @@ metrics! {
     StageDuration "inference_stage_duration_seconds" Histogram(Request), Seconds,
         &["model_name", "model_version", "streaming", "input_range", "stage", "confidence"],
         "Time of a request in a stage; the stages of a request add up to its duration";
+    Delivery "inference_delivery_seconds" Histogram(Request), Seconds, REQUEST,
+        "From the last response byte written to its acknowledgement by the client, where that was seen";
+    ClientDeadline "inference_client_deadline_seconds" Gauge, Seconds, &["service"],
+        "After how long the clients of a service give up, estimated when several closed before any answer after the same time; as of the last one that did";
+    ClientDeadlineSamples "inference_client_deadline_samples" Gauge, None, &["service"],
+        "Requests that the estimate of the deadline of clients rests on";
     Requests "inference_requests_total" Counter, None, MODEL,
         "Finished requests, whatever their outcome";
     RequestErrors "inference_request_errors_total" Counter, None, &["model_name", "model_version", "class"],
@@ -117,7 +123,7 @@ metrics! {
     Limits "stagelens_limits_total" Counter, None, &["table"],
         "What a full table of the agent forgot or refused";
     Exchanges "stagelens_exchanges_total" Counter, None, &["kind"],
-        "Exchanges that ended, by how well the steps of the GPU behind them are known; probe is no request";
+        "Exchanges that ended, by how well the steps of the GPU behind them are known; probe is no request, nested is a part of one";
     EventsDropped "stagelens_events_dropped_total" Counter, None, &["reason"],
         "Records lost in the kernel because the ring buffer was full";
     KernelEvents "stagelens_kernel_events_total" Counter, None, &["counter"],

@@ -71,7 +71,7 @@ mod tests {
             awaits_delivery: true,
             ..Exchange::default()
         };
-        Box::new(Ended { exchange, assignment: Assignment::default() })
+        Box::new(Ended { exchange, assignment: Assignment::default(), deadline: None, inner: None })
     }
 
     fn ids(all: &[Ended]) -> Vec<u64> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use wire::socket::SockId;
 
 use super::{
-    Exchange, ExchangeId, Tracked,
+    Client, Exchange, ExchangeId, Tracked,
     arrival::Arrivals,
     body::Body,
     delivery::Deliveries,
@@ -33,6 +33,8 @@ pub(super) struct Context<'a> {
     pub health: &'a mut Health,
     pub out: &'a mut Vec<Tracked>,
     pub next_exchange: &'a mut u64,
+    /// The watched process at the other end of the connection.
+    pub client: Option<Client>,
 }
 
 /// What is known of a connection from its first record.
@@ -151,6 +153,7 @@ impl Exchanges {
             reader_tid: at.tid,
             local_port: origin.local_port,
             peer: origin.peer.clone(),
+            client: cx.client,
             protocol: origin.protocol.to_owned(),
             accept_ns: (self.first && self.open.is_empty() && origin.whole).then_some(origin.id.birth_ns),
             close_ns: self.peer_closed_ns,
@@ -188,9 +191,13 @@ impl Exchanges {
         self.reading = true;
         self.request_body = Body::Opaque;
         let (time_ns, source) = self.arrivals.next();
-        let exchange = &mut self.begin(at, cx).exchange;
-        exchange.first_byte_in_ns = Some(time_ns);
-        exchange.arrival = Some(source);
+        let open = self.begin(at, cx);
+        open.exchange.first_byte_in_ns = Some(time_ns);
+        open.exchange.arrival = Some(source);
+        let (exchange, is_anybodys) = (open.id, open.exchange.service.is_some());
+        if is_anybodys {
+            cx.out.push(Tracked::Begun { exchange, pid: at.tgid, time_ns: at.time_ns });
+        }
         true
     }
 
@@ -209,6 +216,7 @@ impl Exchanges {
     /// The request's head is complete.
     pub(super) fn request_head(&mut self, request: head::Request) {
         if let Some(open) = self.current_request() {
+            open.exchange.head_bytes_in = Some(open.exchange.bytes_in);
             self.request_body = open.request_head(request);
         }
     }
@@ -242,9 +250,10 @@ impl Exchanges {
     /// What began as a request was none.
     pub(super) fn request_garbage(&mut self, cx: &mut Context<'_>) {
         self.requests_lost();
-        if self.current_request().is_some_and(|open| !open.has_head) {
+        if let Some(exchange) = self.current_request().filter(|open| !open.has_head).map(|open| open.id) {
             self.open.pop_back();
             self.reading = false;
+            cx.out.push(Tracked::Forgotten { exchange });
         }
         cx.health.ignore("bad_request");
     }
@@ -311,16 +320,21 @@ impl Exchanges {
         let body = if answered { std::mem::take(&mut self.response_body) } else { Body::Opaque };
         self.blocked_since_ns = None;
         self.first = false;
-        if !open.has_head && !answered {
-            cx.health.ignore("request_head_incomplete");
-            return None;
-        }
         let service = open.exchange.service.or_else(|| cx.processes.service(open.exchange.pid));
-        if service.is_none() || (open.request_done && !open.announced) {
-            cx.health.ignore("process_without_service");
+        let why = if !open.has_head && !answered {
+            Some("request_head_incomplete")
+        } else if service.is_none() || (open.request_done && !open.announced) {
+            Some("process_without_service")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            cx.health.ignore(why);
+            cx.out.push(Tracked::Forgotten { exchange: open.id });
             return None;
         }
         open.exchange.service = service;
+        open.exchange.client = cx.client.or(open.exchange.client);
         Some((open, body))
     }
 }
@@ -345,5 +359,13 @@ fn announce(open: &mut Open, at: Stamp, cx: &mut Context<'_>) {
     let Some(service) = cx.processes.service(open.exchange.pid) else { return };
     open.exchange.service = Some(service);
     open.announced = true;
-    cx.out.push(Tracked::RequestRead { exchange: open.id, service, time_ns: at.time_ns, tid: at.tid });
+    open.exchange.client = cx.client.or(open.exchange.client);
+    cx.out.push(Tracked::RequestRead {
+        exchange: open.id,
+        service,
+        time_ns: at.time_ns,
+        tid: at.tid,
+        client: open.exchange.client,
+        sight: Box::new(open.exchange.sight()),
+    });
 }

@@ -6,7 +6,8 @@ use wire::names::listen_key;
 use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, WHOLE, tcp};
 
 use super::network::Times;
-use super::sock::Sock;
+use super::sock::{self, Sock};
+use super::unix;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::{LISTEN, SOCKS, WHOLE_CALLS};
@@ -28,6 +29,12 @@ pub(crate) struct Socket {
     closed: Word,
     /// 1 if long calls are captured whole.
     whole: Word,
+    /// Who asked to connect, as [`Task`] has it; 0 when that was not seen.
+    pub(crate) owner: Word,
+    /// Of a unix socket, number of its file's inode.
+    pub(crate) inode: Word,
+    /// 1 if it is a unix socket that was seen to bring requests.
+    serving: Word,
     /// `ROLE_*`.
     role: u8,
     /// `FLAG_MID_STREAM` or 0.
@@ -47,6 +54,9 @@ impl Socket {
             opened: Word::new(0),
             closed: Word::new(0),
             whole: Word::new(0),
+            owner: Word::new(0),
+            inode: Word::new(0),
+            serving: Word::new(0),
             role,
             flags,
             reserved: [0; 6],
@@ -62,6 +72,16 @@ impl Socket {
     /// Whether the agent knows it.
     pub(crate) fn is_opened(&self) -> bool {
         self.opened.get() != 0
+    }
+
+    /// Notes that it brings requests.
+    pub(crate) fn serve(&self) {
+        self.serving.set(1);
+    }
+
+    /// Whether it was seen to bring requests.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving.get() != 0
     }
 
     /// Notes that the connection is over.
@@ -179,12 +199,17 @@ pub(crate) fn announce(socket: &Socket, sock: Sock, family: u16, now: u64, task:
         write_header(&raw mut (*record).header, Kind::SocketOpen, size_of::<Open>(), now, task);
         (*record).id = socket.id(sock);
         sock.write_addresses(family, &raw mut (*record).local_addr, &raw mut (*record).peer_addr);
+        if family == sock::UNIX {
+            (&raw mut (*record).peer_addr).cast::<u64>().write_unaligned(unix::peer(sock));
+        }
         (*record).netns = sock.netns();
         (*record).local_port = sock.local_port();
         (*record).peer_port = sock.peer_port();
         (*record).family = family;
-        (*record).role = socket.role;
-        (*record).flags = socket.flags;
+        // What begins with a request began with it.
+        let serves = socket.is_serving();
+        (*record).role = if serves { ROLE_ACCEPTED } else { socket.role };
+        (*record).flags = if serves { 0 } else { socket.flags };
         (*record).reserved = 0;
     }
     submit(entry);

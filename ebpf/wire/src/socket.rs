@@ -116,7 +116,8 @@ pub struct Open {
     pub id: SockId,
     /// Local address; IPv4 in the first four bytes. Network byte order.
     pub local_addr: [u8; 16],
-    /// Peer's address, likewise.
+    /// Peer's address, likewise. Of a unix socket, the first eight bytes are the address of the kernel's socket at the
+    /// other end ([`SockId::sock`] of its own records), native byte order; 0 when it is not known.
     pub peer_addr: [u8; 16],
     /// Network namespace (inode number).
     pub netns: u32,
@@ -259,6 +260,15 @@ pub struct Offsets {
     pub segment_end_seq: u32,
     /// `sk_buff.cb` + `tcp_skb_cb.ack_seq` (u32): what it acknowledges.
     pub segment_ack_seq: u32,
+    /// `unix_sock.peer` (pointer to a `struct sock`). This and all below are 0 where any of them is not resolved: then
+    /// nothing is captured on unix sockets.
+    pub unix_peer: u32,
+    /// `unix_sock.addr` (pointer): of an accepted socket, that of the one that listens.
+    pub unix_address: u32,
+    /// `sock.sk_socket` (pointer to a `struct socket`).
+    pub sock_socket: u32,
+    /// From a `struct socket` to the number of its inode (u64): both lie in a `struct socket_alloc`.
+    pub socket_inode: u32,
 }
 
 const _: () = assert!(size_of::<Data>() == 88);
@@ -266,4 +276,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 92);
+const _: () = assert!(size_of::<Offsets>() == 108);

@@ -102,7 +102,13 @@ def main():
     kind, loop, http = sys.argv[1:4]
     # uvicorn raises the signal again when it is done.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    if uds := os.environ.get("UDS"):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(uds)
+        listener.listen(256)
+        os.chmod(uds, 0o777)
+    else:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     config = uvicorn.Config(
         Stamped(raw if kind == "raw" else fastapi_app()),
         loop=loop,
@@ -114,7 +120,7 @@ def main():
         ssl_certfile=os.environ.get("TLS_CERT"),
         ssl_keyfile=os.environ.get("TLS_KEY"),
     )
-    announce(listener.getsockname()[1])
+    announce(0 if uds else listener.getsockname()[1])
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -451,7 +451,7 @@ def main():
     if len(sys.argv) > 2:
         listener = socket.socket(fileno=int(sys.argv[2]))
     else:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", 0))), backlog=1024)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if way != "inherited":
         announce(listener.getsockname()[1])

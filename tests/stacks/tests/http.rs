@@ -36,6 +36,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("r60_stream_without_its_end", Need::Python, r60_stream_without_its_end),
     ("abort_in_mid_stream", Need::Python, abort_in_mid_stream),
     ("client_leaves_before_the_answer", Need::Python, client_leaves_before_the_answer),
+    ("clients_give_up_at_their_deadline", Need::Python, clients_give_up_at_their_deadline),
 ];
 
 /// A server on bare sockets, watched.
@@ -512,6 +513,37 @@ fn client_leaves_before_the_answer(dir: &Path) -> Result<()> {
     let records = watch.records(peer.port, 5)?;
     let invented = records.iter().find(|r| r.outcome.as_deref() != Some("client_disconnect"));
     ensure!(records.len() == 5 && invented.is_none(), "{records:#?}");
+    watch.finish(peer.port)?;
+    peer.stop()
+}
+
+/// Clients that wait half a second and no longer: what that is shows once several have done so; what only looks like
+/// it, one that leaves sooner, stays a client that left. No status is made up.
+fn clients_give_up_at_their_deadline(dir: &Path) -> Result<()> {
+    const WAIT: f64 = 0.5;
+    let (mut peer, mut watch) = odd("threads", dir)?;
+    let wait = |id: &str, seconds: f64| -> Result<()> {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(post("/slow", id, "x-slow: 1.5\r\n", &raw::body(false, 8)))?;
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+        Ok(())
+    };
+    for number in 0..6 {
+        wait(&format!("d{number}"), WAIT)?;
+    }
+    wait("left", 0.3)?;
+    let mut records = watch.records(peer.port, 7)?;
+    records.sort_by(|a, b| a.request_id.cmp(&b.request_id));
+    let outcomes: Vec<&str> = records.iter().filter_map(|r| r.outcome.as_deref()).collect();
+    let (gone, ran_out) = ("client_disconnect", "timeout");
+    ensure!(outcomes == [gone, gone, gone, ran_out, ran_out, ran_out, gone], "{records:#?}");
+    let last = &records[5];
+    let (deadline, samples) = (last.client_deadline_s.unwrap_or_default(), last.client_deadline_samples);
+    // A sleep ends late, never early.
+    ensure!((WAIT - 0.001..WAIT + 0.1).contains(&deadline) && samples == Some(6), "{last:#?}");
+    let metrics = watch.agent.metrics_text()?;
+    let exported = metrics.lines().any(|line| line.starts_with("inference_client_deadline_seconds{"));
+    ensure!(exported && !metrics.contains("499"), "the metrics do not have the deadline, or an invented status");
     watch.finish(peer.port)?;
     peer.stop()
 }

@@ -10,8 +10,10 @@ mod http;
 mod http2;
 mod identity;
 mod lives;
+mod nested;
 mod servers;
 mod tls;
+mod unix;
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,8 +32,10 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 8] = [
+const GROUPS: [&[(&str, Need, Test)]; 11] = [
     servers::TESTS,
+    nested::TESTS,
+    unix::TESTS,
     clients::TESTS,
     http::TESTS,
     http2::TESTS,

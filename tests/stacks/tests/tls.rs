@@ -16,7 +16,8 @@ use system::host;
 use system::process::Process;
 use system::rig::{ClientView, clients};
 
-use crate::servers::{hyper, in_front, nginx};
+use crate::nested;
+use crate::servers::hyper;
 use crate::{Test, expect_all, judge};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
@@ -147,14 +148,19 @@ fn r42_node(dir: &Path) -> Result<()> {
 /// Workers that were forked after the library was mapped.
 fn nginx_in_front(dir: &Path) -> Result<()> {
     let certificate = Certificate::new(dir)?;
-    let behind = hyper(dir)?;
+    let mut behind = hyper(dir)?;
     let tls = format!(
         "ssl_certificate {}; ssl_certificate_key {};",
         certificate.cert.display(),
         certificate.key.display()
     );
-    let front = nginx(behind.port, &tls, 2, dir)?;
-    in_front(front, behind, |port| load(port, dir), dir).map(drop)
+    let mut front = nested::nginx_with("nginx", &format!("127.0.0.1:{}", behind.port), &tls, 2, dir)?;
+    let watch = Watch::ports(&[front.port, behind.port], dir)?;
+    let clients = load(front.port, dir)?;
+    let records = nested::finish(watch, front.port, clients.len())?;
+    nested::end(&mut front)?;
+    behind.stop()?;
+    nested::judge(&records, &behind.truth()?, &clients, 1, dir)
 }
 
 /// A library is a file like any other: without the right to be executed, and replaced while it is used.

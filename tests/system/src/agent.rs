@@ -67,6 +67,17 @@ pub struct Record {
     pub batch_size_mean: Option<f64>,
     pub flags: Vec<String>,
     pub request_id: Option<String>,
+    pub client_deadline_s: Option<f64>,
+    pub client_deadline_samples: Option<u64>,
+    pub inner_count: Option<u64>,
+    pub inner_service: Option<String>,
+    pub inner_pid: Option<u32>,
+    pub inner_port: Option<u16>,
+    pub t_inner_first_byte_in_ns: Option<u64>,
+    pub t_inner_read_done_ns: Option<u64>,
+    pub t_inner_first_token_ns: Option<u64>,
+    pub t_inner_last_byte_out_ns: Option<u64>,
+    pub stage_bounds: BTreeMap<String, [f64; 2]>,
 }
 
 impl Record {

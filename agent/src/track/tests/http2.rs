@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     request::record::{Flag, Outcome},
-    track::Exchange,
+    track::{Exchange, Tracked},
 };
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -289,7 +289,8 @@ fn large_bodies_of_which_the_middle_is_not_captured() {
     let mut rig = accepted();
     let body = [br#"{"model":"m","prompt":""#, &[b'p'; 5000][..], br#"","stream":false}"#].concat();
     rig.recv(1, [frame(1, 4, 1, &post("/v1/completions")), frame(0, 1, 1, &body)].concat());
-    assert_eq!(rig.out.len(), 1, "read to the end");
+    let is_read = rig.out.iter().any(|news| matches!(news, Tracked::RequestRead { .. }));
+    assert!(is_read, "read to the end");
     let start = [br#"{"choices":[{"text":""#, &[b'a'; 4000][..]].concat();
     let end = [&[b'a'; 4000][..], br#"","finish_reason":"stop"}],"usage":{"completion_tokens":7}}"#].concat();
     let answer = [frame(1, 4, 1, &[0x88]), frame(0, 0, 1, &start), frame(0, 0, 1, &end), frame(0, 1, 1, b"")];

@@ -274,7 +274,8 @@ impl Rig {
         let mut text = String::new();
         for tracked in &self.out {
             match tracked {
-                Tracked::RequestRead { exchange, service, time_ns, tid } => {
+                Tracked::Begun { .. } | Tracked::Forgotten { .. } => continue,
+                Tracked::RequestRead { exchange, service, time_ns, tid, .. } => {
                     writeln!(text, "read {} service {} at {} by {tid}", exchange.0, service.0, time_ns / 1000)
                 }
                 Tracked::Content { exchange, event } => {
