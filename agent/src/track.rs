@@ -14,6 +14,7 @@
 //! | [`body`], [`sse`], [`lines`], [`json`], [`grpc`] | what a body tells |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
+//! | [`memory`] | what bounds all of that |
 
 mod accepted;
 mod api;
@@ -30,6 +31,7 @@ mod http2;
 mod json;
 mod lines;
 mod mask;
+mod memory;
 mod open;
 mod process;
 mod server;
@@ -43,6 +45,7 @@ use crate::{
 };
 use connection::Connections;
 use exchanges::Context;
+use memory::Held;
 use process::Processes;
 
 /// Limits of what is tracked. What goes over them is counted in [`Health`] and forgotten, oldest first.
@@ -52,11 +55,13 @@ pub struct TrackSettings {
     pub max_connections: usize,
     /// Processes of services.
     pub max_processes: usize,
+    /// Bytes held for what peers have sent, on all connections together.
+    pub max_held: usize,
 }
 
 impl Default for TrackSettings {
     fn default() -> Self {
-        Self { max_connections: 16_384, max_processes: 16_384 }
+        Self { max_connections: 16_384, max_processes: 16_384, max_held: memory::MAX_HELD }
     }
 }
 
@@ -65,6 +70,7 @@ impl Default for TrackSettings {
 pub struct Tracker {
     processes: Processes,
     connections: Connections,
+    held: Held,
     next_exchange: u64,
     /// Wall clock minus monotonic clock, ns, as last observed.
     wall_offset_ns: Option<i128>,
@@ -76,6 +82,7 @@ impl Tracker {
         Self {
             processes: Processes::new(settings.max_processes),
             connections: Connections::new(settings.max_connections),
+            held: Held::new(settings.max_held),
             next_exchange: 0,
             wall_offset_ns: None,
         }
@@ -145,12 +152,23 @@ impl Tracker {
         self.connections.len()
     }
 
+    /// Bytes held for what peers have sent, about: what a connection costs by itself is not in it.
+    pub fn held(&self) -> usize {
+        self.held.bytes()
+    }
+
     fn split<'a>(
         &'a mut self,
         health: &'a mut Health,
         out: &'a mut Vec<Tracked>,
     ) -> (&'a mut Connections, Context<'a>) {
-        let cx = Context { processes: &self.processes, health, out, next_exchange: &mut self.next_exchange };
+        let cx = Context {
+            processes: &self.processes,
+            health,
+            out,
+            held: &mut self.held,
+            next_exchange: &mut self.next_exchange,
+        };
         (&mut self.connections, cx)
     }
 

@@ -90,6 +90,7 @@ impl Accepted {
             }
             // What it took for HTTP/1 so far, it knew nothing of.
             Self::Http1(server) if !server.is_proven() && !server.origin().whole && frames() => {
+                cx.held.sub(server.held());
                 *self = Self::Http2(Box::new(Http2::new(server.origin().clone())));
             }
             Self::Http1(_) | Self::Http2(_) => {}
@@ -125,6 +126,24 @@ impl Accepted {
     pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
         if let Self::Http1(server) = self {
             server.give_up_deliveries(cx);
+        }
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Self::New(_) => 0,
+            Self::Http1(server) => server.held(),
+            Self::Http2(server) => server.held(),
+        }
+    }
+
+    /// Memory is short, and this connection holds most of it.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.give_up(at, cx),
+            Self::Http2(server) => server.give_up(at, cx),
         }
     }
 

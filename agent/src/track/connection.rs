@@ -1,6 +1,9 @@
 //! Connections: who is the server, and whether they carry exchanges at all.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    cmp::Reverse,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use rustc_hash::FxHashMap;
 use wire::socket::{self, SockId};
@@ -62,6 +65,10 @@ impl Connections {
 
     /// A socket was seen for the first time.
     pub(super) fn open(&mut self, open: &socket::Open, cx: &mut Context<'_>) {
+        if self.table.get(&open.id).is_some_and(Connection::is_served) {
+            // Two threads were first; what the other one did may be known already.
+            return;
+        }
         let role = match (open.family, open.role) {
             (AF_UNIX, _) => Role::Ignored("unix_socket"),
             (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
@@ -107,6 +114,37 @@ impl Connections {
             }
             Role::Ignored(why) => drop_payload(payload, why, cx),
             Role::Unknown => drop_payload(payload, "role_unknown", cx),
+        }
+        if cx.held.is_over() {
+            self.give_up(at, cx);
+        }
+    }
+
+    /// Memory is short: the connections that hold most give it up, until there is room for a while.
+    fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let held = |(id, c): (&SockId, &Connection)| match &c.role {
+            Role::Server(server) => Some((server.held(), c.last_ns, *id)),
+            _ => None,
+        };
+        let mut largest: Vec<_> = self.table.iter().filter_map(held).collect();
+        // Of those that hold the same, the one that was idle longest.
+        largest.sort_unstable_by_key(|(held, last_ns, id)| (Reverse(*held), *last_ns, *id));
+        // First what an exchange can do without, then whole connections.
+        for whole in [false, true] {
+            for (.., id) in &largest {
+                if cx.held.has_room() {
+                    return;
+                }
+                let Some(Connection { role: Role::Server(server), .. }) = self.table.get_mut(id) else {
+                    continue;
+                };
+                if whole {
+                    server.finish(Ending::OutOfSight, "connection_memory", at, cx);
+                } else {
+                    server.give_up(at, cx);
+                }
+                cx.health.limit("connection_memory");
+            }
         }
     }
 
@@ -184,6 +222,11 @@ impl Connections {
 }
 
 impl Connection {
+    /// It carries exchanges, as far as is known.
+    fn is_served(&self) -> bool {
+        matches!(&self.role, Role::Server(server) if server.closed().is_none())
+    }
+
     /// Who is the server, from the listening ports or from what the bytes begin with. When this side is the
     /// client: how many bytes prove it.
     fn learn_role(&mut self, data: &socket::Data, payload: &Payload<'_>, cx: &Context<'_>) -> Option<usize> {

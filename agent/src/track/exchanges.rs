@@ -10,6 +10,7 @@ use super::{
     body::Body,
     delivery::Deliveries,
     http1::{Side, head},
+    memory::{self, Held},
     open::{Ending, Open},
     process::Processes,
 };
@@ -29,6 +30,7 @@ pub(super) struct Context<'a> {
     pub processes: &'a Processes,
     pub health: &'a mut Health,
     pub out: &'a mut Vec<Tracked>,
+    pub held: &'a mut Held,
     pub next_exchange: &'a mut u64,
 }
 
@@ -124,6 +126,7 @@ impl Exchanges {
     fn begin(&mut self, at: Stamp, cx: &mut Context<'_>) -> &mut Open {
         let id = ExchangeId(*cx.next_exchange);
         *cx.next_exchange += 1;
+        cx.held.add(memory::EXCHANGE);
         let origin = &self.origin;
         let exchange = Exchange {
             service: cx.processes.service(at.tgid),
@@ -238,8 +241,10 @@ impl Exchanges {
     /// What began as a request was none.
     pub(super) fn request_garbage(&mut self, cx: &mut Context<'_>) {
         self.requests_lost();
-        if self.current_request().is_some_and(|open| !open.has_head) {
-            self.open.pop_back();
+        if self.current_request().is_some_and(|open| !open.has_head)
+            && let Some(open) = self.open.pop_back()
+        {
+            cx.held.sub(open.held());
             self.reading = false;
         }
         cx.health.ignore("bad_request");
@@ -286,8 +291,28 @@ impl Exchanges {
         }
     }
 
+    /// Bytes held for what is open.
+    pub(super) fn held(&self) -> usize {
+        self.open.iter().map(Open::held).sum()
+    }
+
+    /// Memory is short: of one exchange the times of its content go, of several all that is open goes out of sight.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        for open in &mut self.open {
+            open.flag(Flag::Gap);
+            let before = open.held();
+            open.forget_content();
+            cx.held.sub(before - open.held());
+        }
+        if self.open.len() > 1 {
+            self.requests_lost = true;
+            self.finish_all(Ending::OutOfSight, at, cx);
+        }
+    }
+
     fn finish_first(&mut self, ending: Ending, cx: &mut Context<'_>) {
         let Some(mut open) = self.open.pop_front() else { return };
+        cx.held.sub(open.held());
         if self.reading && self.open.is_empty() {
             open.request_body(&std::mem::take(&mut self.request_body));
             self.reading = false;

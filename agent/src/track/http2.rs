@@ -65,6 +65,8 @@ pub(super) struct Http2 {
     streams: Streams,
     /// A frame was understood.
     proven: bool,
+    /// Bytes of header tables, as far as they are in the account of all connections.
+    counted: usize,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -79,6 +81,7 @@ impl Http2 {
             halves: [Half::new(frames(true), expected), Half::new(frames(false), expected)],
             streams: Streams::new(origin),
             proven: false,
+            counted: 0,
             closed: None,
         }
     }
@@ -116,6 +119,23 @@ impl Http2 {
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
         }
+        self.recount(cx);
+    }
+
+    fn recount(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, self.halves.iter().map(|half| half.headers.held()).sum());
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        self.counted + self.streams.held()
+    }
+
+    /// Memory is short: header tables begin again, and see [`Streams::give_up`].
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        self.halves.iter_mut().for_each(Half::lose_headers);
+        self.streams.give_up(at, cx);
+        self.recount(cx);
     }
 
     fn bytes(
@@ -320,6 +340,7 @@ impl Http2 {
             half.frames.lose();
         }
         self.closed.get_or_insert(why);
+        self.recount(cx);
     }
 }
 

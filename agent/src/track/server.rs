@@ -29,6 +29,8 @@ pub(super) struct Server {
     exchanges: Exchanges,
     /// A message was understood.
     proven: bool,
+    /// Bytes of heads, as far as they are in the account of all connections.
+    counted: usize,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -43,6 +45,7 @@ impl Server {
             expected: [(!lost).then_some(0); 2],
             exchanges: Exchanges::new(origin),
             proven: false,
+            counted: 0,
             closed: None,
         }
     }
@@ -83,6 +86,28 @@ impl Server {
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
         }
+        self.recount(cx);
+    }
+
+    fn recount(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, self.requests.held() + self.responses.held());
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        self.counted + self.exchanges.held()
+    }
+
+    /// Memory is short: a head that is not complete counts as lost, and see [`Exchanges::give_up`].
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if !self.requests.head().is_empty() {
+            self.request_lost(0);
+        }
+        if !self.responses.head().is_empty() {
+            self.response_lost(0, false, at, cx);
+        }
+        self.exchanges.give_up(at, cx);
+        self.recount(cx);
     }
 
     fn bytes(
@@ -403,5 +428,6 @@ impl Server {
         self.requests.lose();
         self.responses.lose();
         self.closed.get_or_insert(why);
+        self.recount(cx);
     }
 }

@@ -4,6 +4,7 @@ mod apis;
 mod framing;
 mod http2;
 mod losses;
+mod memory;
 mod network;
 mod peers;
 mod rig;

@@ -18,7 +18,7 @@ fn seeds() {
         for (index, seed) in seeds.iter().enumerate() {
             assert!(seed.len() <= target.max_len, "{} seed {index}: {} bytes", target.name, seed.len());
             run(target, &format!("seed {index}"), seed);
-            for cut in (0..seed.len()).step_by(seed.len() / 40 + 1) {
+            for cut in (0..seed.len()).step_by(seed.len() / 8 + 1) {
                 run(target, &format!("seed {index} cut at {cut}"), &seed[..cut]);
             }
         }

@@ -87,6 +87,11 @@ impl Reader {
         }
     }
 
+    /// Bytes held.
+    pub(super) fn held(&self) -> usize {
+        self.table.held() + self.text.kept.capacity() + self.block.held()
+    }
+
     /// The block is over.
     pub(super) fn end(&mut self) -> Block {
         if !matches!(self.state, State::Field) {
@@ -104,6 +109,7 @@ impl Reader {
     pub(super) fn lose(&mut self) {
         self.bad();
         self.table.clear();
+        self.text = Text::default();
     }
 
     fn bad(&mut self) {

@@ -1,15 +1,22 @@
-//! Writes the first inputs of a target into a folder: `seeds TARGET FOLDER`.
+//! Writes the first inputs of every target to `FOLDER/TARGET/`, and prints a line for each: name, longest input,
+//! what it is about.
+
+use std::{
+    fs,
+    io::{self, Write},
+};
 
 use anyhow::{Context, Result};
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let target = args.next().context("usage: seeds TARGET FOLDER")?;
-    let folder = args.next().context("usage: seeds TARGET FOLDER")?;
-    let target = fuzz::target(&target).with_context(|| format!("there is no target {target}"))?;
-    std::fs::create_dir_all(&folder)?;
-    for (index, seed) in (target.seeds)().iter().enumerate() {
-        std::fs::write(format!("{folder}/seed-{index}"), seed)?;
+    let folder = std::env::args().nth(1).context("usage: seeds FOLDER")?;
+    for target in fuzz::TARGETS {
+        let folder = format!("{folder}/{}", target.name);
+        fs::create_dir_all(&folder)?;
+        for (index, seed) in (target.seeds)().iter().enumerate() {
+            fs::write(format!("{folder}/seed-{index}"), seed)?;
+        }
+        writeln!(io::stdout(), "{}\t{}\t{}", target.name, target.max_len, target.about)?;
     }
     Ok(())
 }
