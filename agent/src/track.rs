@@ -15,6 +15,7 @@
 //! | [`secure`] | how much of a service's TLS is in sight |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
+//! | [`memory`] | what bounds all of that |
 
 mod accepted;
 mod api;
@@ -32,6 +33,7 @@ mod http2;
 mod json;
 mod lines;
 mod mask;
+mod memory;
 mod open;
 mod process;
 mod secure;
@@ -49,6 +51,7 @@ use crate::{
 };
 use connection::Connections;
 use exchanges::Context;
+use memory::Held;
 use process::Processes;
 use secure::Secure;
 
@@ -59,11 +62,13 @@ pub struct TrackSettings {
     pub max_connections: usize,
     /// Processes of services.
     pub max_processes: usize,
+    /// Bytes held for what peers have sent, on all connections together.
+    pub max_held: usize,
 }
 
 impl Default for TrackSettings {
     fn default() -> Self {
-        Self { max_connections: 16_384, max_processes: 16_384 }
+        Self { max_connections: 16_384, max_processes: 16_384, max_held: memory::MAX_HELD }
     }
 }
 
@@ -73,6 +78,7 @@ pub struct Tracker {
     processes: Processes,
     connections: Connections,
     secure: Secure,
+    held: Held,
     next_exchange: u64,
     /// Wall clock minus monotonic clock, ns, as last observed.
     wall_offset_ns: Option<i128>,
@@ -85,6 +91,7 @@ impl Tracker {
             processes: Processes::new(settings.max_processes),
             connections: Connections::new(settings.max_connections),
             secure: Secure::default(),
+            held: Held::new(settings.max_held),
             next_exchange: 0,
             wall_offset_ns: None,
         }
@@ -163,13 +170,24 @@ impl Tracker {
         self.connections.len()
     }
 
+    /// Bytes held for what peers have sent, about: what a connection costs by itself is not in it.
+    pub fn held(&self) -> usize {
+        self.held.bytes()
+    }
+
     fn split<'a>(
         &'a mut self,
         health: &'a mut Health,
         out: &'a mut Vec<Tracked>,
     ) -> (&'a mut Connections, Context<'a>) {
-        let next_exchange = &mut self.next_exchange;
-        let cx = Context { processes: &self.processes, health, out, next_exchange, client: None };
+        let cx = Context {
+            processes: &self.processes,
+            health,
+            out,
+            held: &mut self.held,
+            next_exchange: &mut self.next_exchange,
+            client: None,
+        };
         (&mut self.connections, cx)
     }
 

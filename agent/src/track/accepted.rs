@@ -95,6 +95,7 @@ impl Accepted {
             // What it took for HTTP/1 so far, it knew nothing of.
             Self::Http1(server) if !server.is_proven() && !server.origin().whole && frames() => {
                 cx.out.push(Tracked::WantWhole(server.origin().id));
+                cx.held.sub(server.held());
                 *self = Self::Http2(Box::new(Http2::new(server.origin().clone())));
             }
             Self::Http1(_) | Self::Http2(_) => {}
@@ -112,7 +113,8 @@ impl Accepted {
         let len = server.switched()?;
         let origin = server.origin().clone();
         cx.out.push(Tracked::WantWhole(origin.id));
-        let server = std::mem::replace(&mut **server, Server::new(origin));
+        let mut server = std::mem::replace(&mut **server, Server::new(origin));
+        server.forget_heads(cx);
         // Fits: it is a part of a call.
         let taken = u32::try_from(len).unwrap_or(u32::MAX);
         let rest = socket::Data {
@@ -157,6 +159,24 @@ impl Accepted {
             Self::New(_) => {}
             Self::Http1(server) => server.give_up_deliveries(cx),
             Self::Http2(server) => server.give_up_deliveries(cx),
+        }
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Self::New(_) => 0,
+            Self::Http1(server) => server.held(),
+            Self::Http2(server) => server.held(),
+        }
+    }
+
+    /// Memory is short, and this connection holds most of it.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.give_up(at, cx),
+            Self::Http2(server) => server.give_up(at, cx),
         }
     }
 

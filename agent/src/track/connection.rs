@@ -1,6 +1,6 @@
 //! Connections: who is the server, and whether they carry exchanges at all.
 
-use std::net::SocketAddr;
+use std::{cmp::Reverse, net::SocketAddr};
 
 use rustc_hash::FxHashMap;
 use wire::socket::{self, SockId};
@@ -70,6 +70,10 @@ impl Connections {
 
     /// A socket was seen for the first time.
     pub(super) fn open(&mut self, open: &socket::Open, cx: &mut Context<'_>) {
+        if self.table.get(&open.id).is_some_and(Connection::is_served) {
+            // Two threads were first; what the other one did may be known already.
+            return;
+        }
         let role = match (open.family, open.role) {
             (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
             (_, socket::ROLE_ACCEPTED) => Role::Server(Accepted::new(origin(open.id, Some(open), false))),
@@ -159,6 +163,37 @@ impl Connections {
             Role::Unix => drop_payload(payload, "unix_socket", cx),
             Role::Unknown => drop_payload(payload, "role_unknown", cx),
         }
+        if cx.held.is_over() {
+            self.give_up(at, cx);
+        }
+    }
+
+    /// Memory is short: the connections that hold most give it up, until there is room for a while.
+    fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let held = |(id, c): (&SockId, &Connection)| match &c.role {
+            Role::Server(server) => Some((server.held(), c.last_ns, *id)),
+            _ => None,
+        };
+        let mut largest: Vec<_> = self.table.iter().filter_map(held).collect();
+        // Of those that hold the same, the one that was idle longest.
+        largest.sort_unstable_by_key(|(held, last_ns, id)| (Reverse(*held), *last_ns, *id));
+        // First what an exchange can do without, then whole connections.
+        for whole in [false, true] {
+            for (.., id) in &largest {
+                if cx.held.has_room() {
+                    return;
+                }
+                let Some(Connection { role: Role::Server(server), .. }) = self.table.get_mut(id) else {
+                    continue;
+                };
+                if whole {
+                    server.finish(Ending::OutOfSight, "connection_memory", at, cx);
+                } else {
+                    server.give_up(at, cx);
+                }
+                cx.health.limit("connection_memory");
+            }
+        }
     }
 
     /// Everything written on a connection is acknowledged.
@@ -247,6 +282,11 @@ impl Connection {
     fn new(role: Role, at: Stamp) -> Self {
         let Stamp { time_ns: last_ns, tgid, .. } = at;
         Self { role, open: None, tgid, writer_tid: 0, last_ns, other: None, client: None }
+    }
+
+    /// It carries exchanges, as far as is known.
+    fn is_served(&self) -> bool {
+        matches!(&self.role, Role::Server(server) if server.closed().is_none())
     }
 
     /// Who is the server, from the listening ports or from what the bytes begin with. When this side is the

@@ -10,6 +10,7 @@ use super::{
     body::Body,
     delivery::Deliveries,
     http1::{Side, head},
+    memory::{self, Held},
     open::{Ending, Open},
     process::Processes,
 };
@@ -22,7 +23,7 @@ use crate::{
 mod held;
 mod responses;
 
-use held::Held;
+use held::Waiting;
 
 /// Requests on one connection that are not answered.
 const MAX_OPEN: usize = 64;
@@ -32,6 +33,7 @@ pub(super) struct Context<'a> {
     pub processes: &'a Processes,
     pub health: &'a mut Health,
     pub out: &'a mut Vec<Tracked>,
+    pub held: &'a mut Held,
     pub next_exchange: &'a mut u64,
     /// The watched process at the other end of the connection.
     pub client: Option<Client>,
@@ -76,7 +78,7 @@ pub(super) struct Exchanges {
     last_read: Option<Stamp>,
     arrivals: Arrivals,
     /// Answers of which it is not known whether the client was there to read them; kept where that may show.
-    held: VecDeque<Held>,
+    held: VecDeque<Waiting>,
     holds: bool,
 }
 
@@ -145,6 +147,7 @@ impl Exchanges {
     fn begin(&mut self, at: Stamp, cx: &mut Context<'_>) -> &mut Open {
         let id = ExchangeId(*cx.next_exchange);
         *cx.next_exchange += 1;
+        cx.held.add(memory::EXCHANGE);
         let origin = &self.origin;
         let exchange = Exchange {
             service: cx.processes.service(at.tgid),
@@ -250,8 +253,11 @@ impl Exchanges {
     /// What began as a request was none.
     pub(super) fn request_garbage(&mut self, cx: &mut Context<'_>) {
         self.requests_lost();
-        if let Some(exchange) = self.current_request().filter(|open| !open.has_head).map(|open| open.id) {
-            self.open.pop_back();
+        if self.current_request().is_some_and(|open| !open.has_head)
+            && let Some(open) = self.open.pop_back()
+        {
+            let exchange = open.id;
+            cx.held.sub(open.held());
             self.reading = false;
             cx.out.push(Tracked::Forgotten { exchange });
         }
@@ -300,6 +306,25 @@ impl Exchanges {
         }
     }
 
+    /// Bytes held for what is open.
+    pub(super) fn held(&self) -> usize {
+        self.open.iter().map(Open::held).sum::<usize>() + self.waiting()
+    }
+
+    /// Memory is short: of one exchange the times of its content go, of several all that is open goes out of sight.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        for open in &mut self.open {
+            open.flag(Flag::Gap);
+            let before = open.held();
+            open.forget_content();
+            cx.held.sub(before - open.held());
+        }
+        if self.open.len() > 1 {
+            self.requests_lost = true;
+            self.finish_all(Ending::OutOfSight, at, cx);
+        }
+    }
+
     /// `deliveries` only of an answer that is complete.
     fn finish_first(&mut self, ending: Ending, deliveries: Option<&mut Deliveries>, cx: &mut Context<'_>) {
         let Some((mut open, body)) = self.take_first(cx) else { return };
@@ -312,6 +337,7 @@ impl Exchanges {
     /// Takes the first exchange out, with the body of its answer; `None` when there is nothing to tell of it.
     fn take_first(&mut self, cx: &mut Context<'_>) -> Option<(Open, Body)> {
         let mut open = self.open.pop_front()?;
+        cx.held.sub(open.held());
         if self.reading && self.open.is_empty() {
             open.request_body(&std::mem::take(&mut self.request_body));
             self.reading = false;

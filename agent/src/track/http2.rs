@@ -76,6 +76,8 @@ pub(super) struct Http2 {
     begun: Arrivals,
     /// A frame was understood.
     proven: bool,
+    /// Bytes of header tables, as far as they are in the account of all connections.
+    counted: usize,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -91,6 +93,7 @@ impl Http2 {
             streams: Streams::new(origin),
             begun: Arrivals::default(),
             proven: false,
+            counted: 0,
             closed: None,
         }
     }
@@ -146,6 +149,23 @@ impl Http2 {
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
         }
+        self.recount(cx);
+    }
+
+    fn recount(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, self.halves.iter().map(|half| half.headers.held()).sum());
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        self.counted + self.streams.held()
+    }
+
+    /// Memory is short: header tables begin again, and see [`Streams::give_up`].
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        self.halves.iter_mut().for_each(Half::lose_headers);
+        self.streams.give_up(at, cx);
+        self.recount(cx);
     }
 
     fn bytes(
@@ -405,6 +425,7 @@ impl Http2 {
             half.frames.lose();
         }
         self.closed.get_or_insert(why);
+        self.recount(cx);
     }
 }
 

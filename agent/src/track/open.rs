@@ -6,6 +6,7 @@ use super::{
     body::Body,
     http1::{Side, head},
     json::{Facts, Grammar, is_filter},
+    memory,
 };
 use crate::{
     decode::Stamp,
@@ -64,6 +65,8 @@ pub(super) struct Open {
     lost_bytes: u64,
     /// Content events before the first of them.
     sure_content: usize,
+    /// The times of its content are not kept.
+    forgotten: bool,
 }
 
 impl Open {
@@ -81,6 +84,7 @@ impl Open {
             grpc: Grpc::No,
             lost_bytes: 0,
             sure_content: 0,
+            forgotten: false,
         }
     }
 
@@ -224,8 +228,8 @@ impl Open {
         }
     }
 
-    /// A content-bearing event was written.
-    pub(super) fn content(&mut self, event: ContentEvent) {
+    /// A content-bearing event was written; true when its time is kept.
+    pub(super) fn content(&mut self, event: ContentEvent) -> bool {
         // The first one that was seen is the first only if nothing before it was missed.
         let first = self.exchange.content_total == 0
             && self.exchange.first_byte_out_ns.is_some()
@@ -235,9 +239,23 @@ impl Open {
             exchange.first_token_ns = Some(event.time_ns);
         }
         exchange.content_total += 1;
-        if exchange.content.len() < MAX_CONTENT {
+        let kept = exchange.content.len() < MAX_CONTENT && !self.forgotten;
+        if kept {
             exchange.content.push(event);
         }
+        kept
+    }
+
+    /// Bytes it holds.
+    pub(super) fn held(&self) -> usize {
+        memory::EXCHANGE + self.exchange.content.len() * memory::EVENT
+    }
+
+    /// Memory is short: the times of its content are not kept, those to come neither.
+    pub(super) fn forget_content(&mut self) {
+        self.forgotten = true;
+        self.exchange.content = Vec::new();
+        self.sure_content = 0;
     }
 
     /// Records of calls that wrote so many bytes of the answer, or of what came after it, were lost.

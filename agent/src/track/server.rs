@@ -36,6 +36,8 @@ pub(super) struct Server {
     switched: Option<usize>,
     /// Long calls were asked for.
     wants_whole: bool,
+    /// Bytes of heads, as far as they are in the account of all connections.
+    counted: usize,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -54,6 +56,7 @@ impl Server {
             switching: false,
             switched: None,
             wants_whole: false,
+            counted: 0,
             closed: None,
         }
     }
@@ -94,6 +97,33 @@ impl Server {
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
         }
+        self.recount(cx);
+    }
+
+    fn recount(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, self.requests.held() + self.responses.held());
+    }
+
+    /// No head is read here any more.
+    pub(super) fn forget_heads(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, 0);
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        self.counted + self.exchanges.held()
+    }
+
+    /// Memory is short: a head that is not complete counts as lost, and see [`Exchanges::give_up`].
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if !self.requests.head().is_empty() {
+            self.request_lost(0);
+        }
+        if !self.responses.head().is_empty() {
+            self.response_lost(0, false, at, cx);
+        }
+        self.exchanges.give_up(at, cx);
+        self.recount(cx);
     }
 
     fn bytes(
@@ -443,5 +473,6 @@ impl Server {
         self.requests.lose();
         self.responses.lose();
         self.closed.get_or_insert(why);
+        self.recount(cx);
     }
 }

@@ -5,6 +5,7 @@ mod ends;
 mod framing;
 mod http2;
 mod losses;
+mod memory;
 mod network;
 mod peers;
 mod pieces;

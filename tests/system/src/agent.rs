@@ -153,6 +153,7 @@ pub struct Health {
     pub decoded: u64,
     pub failed: BTreeMap<String, u64>,
     pub ignored: BTreeMap<String, u64>,
+    pub limits: BTreeMap<String, u64>,
     pub kernel: BTreeMap<String, u64>,
 }
 

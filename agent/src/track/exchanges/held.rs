@@ -7,7 +7,7 @@ use crate::track::{Tracked, body::Body, delivery::Deliveries, open::Ending, open
 
 /// Such an answer.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Waiting {
     open: Open,
     body: Body,
     /// First byte of the connection behind it.
@@ -25,22 +25,30 @@ impl Exchanges {
     pub(super) fn hold(&mut self, deliveries: &Deliveries, cx: &mut Context<'_>) {
         let end = deliveries.position();
         if let Some((open, body)) = self.take_first(cx) {
-            self.held.push_back(Held { open, body, end });
+            cx.held.add(open.held());
+            self.held.push_back(Waiting { open, body, end });
         }
     }
 
     /// Everything before byte `offset` of the connection has been acknowledged.
     pub(in crate::track) fn acked(&mut self, offset: u64, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
-        while let Some(Held { mut open, body, .. }) = self.held.pop_front_if(|held| held.end <= offset) {
+        while let Some(Waiting { mut open, body, .. }) = self.held.pop_front_if(|held| held.end <= offset) {
+            cx.held.sub(open.held());
             open.exchange.close_ns = None;
             deliver(&mut open, deliveries, cx);
             cx.out.push(Tracked::Finished(open.finish(Ending::Complete, &body)));
         }
     }
 
+    /// Bytes held for them.
+    pub(super) fn waiting(&self) -> usize {
+        self.held.iter().map(|waiting| waiting.open.held()).sum()
+    }
+
     /// No acknowledgement came.
     pub(super) fn let_go(&mut self, ending: Ending, cx: &mut Context<'_>) {
-        for Held { open, body, .. } in self.held.drain(..) {
+        for Waiting { open, body, .. } in self.held.drain(..) {
+            cx.held.sub(open.held());
             cx.out.push(Tracked::Finished(open.finish(ending, &body)));
         }
     }

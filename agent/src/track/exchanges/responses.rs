@@ -10,6 +10,7 @@ use crate::{
         delivery::Deliveries,
         http1::{Framing, head},
         mask::mask_all,
+        memory,
         open::{Ending, Open},
     },
 };
@@ -147,7 +148,9 @@ impl Exchanges {
         for _ in 0..events {
             let event = ContentEvent { time_ns: at.time_ns, tid: at.tid };
             for event in front.release(event).into_iter().flatten() {
-                front.content(event);
+                if front.content(event) {
+                    cx.held.add(memory::EVENT);
+                }
                 if front.announced {
                     cx.out.push(Tracked::Content { exchange: front.id, event });
                 }

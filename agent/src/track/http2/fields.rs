@@ -99,6 +99,11 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// Bytes held of values.
+    pub(super) fn held(&self) -> usize {
+        self.values.iter().flatten().flatten().map(|value| value.len()).sum()
+    }
+
     /// Adds a field. The first of a name counts, so that no block costs more than its own octets.
     pub(super) fn add(&mut self, field: Field, value: Option<&[u8]>) {
         match FIELDS.iter().position(|f| *f == field) {

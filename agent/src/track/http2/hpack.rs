@@ -90,6 +90,11 @@ impl Reader {
         }
     }
 
+    /// Bytes held.
+    pub(super) fn held(&self) -> usize {
+        self.table.held() + self.text.kept.capacity() + self.block.held()
+    }
+
     /// The block is over.
     pub(super) fn end(&mut self) -> Block {
         if !matches!(self.state, State::Field) {
@@ -107,6 +112,7 @@ impl Reader {
     pub(super) fn lose(&mut self) {
         self.bad();
         self.table.clear();
+        self.text = Text::default();
     }
 
     fn bad(&mut self) {

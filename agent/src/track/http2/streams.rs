@@ -317,6 +317,19 @@ impl Streams {
         self.refuse(0, ending, at, cx);
     }
 
+    /// Bytes held for what is open.
+    pub(super) fn held(&self) -> usize {
+        self.table.values().map(|stream| stream.exchanges.held()).sum()
+    }
+
+    /// Memory is short: of one stream the times of its content go, of several all go out of sight.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if self.table.len() > 1 {
+            self.finish_all(Ending::OutOfSight, at, cx);
+        }
+        self.table.values_mut().for_each(|stream| stream.exchanges.give_up(at, cx));
+    }
+
     /// Everything on higher streams ends.
     pub(super) fn refuse(&mut self, last: u32, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
         let refused: Vec<u32> = self.table.range(last.saturating_add(1)..).map(|(id, _)| *id).collect();

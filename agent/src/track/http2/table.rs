@@ -26,6 +26,11 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Bytes held.
+    pub(super) fn held(&self) -> usize {
+        self.octets + self.entries.capacity() * size_of::<(Field, Value)>()
+    }
+
     /// Adds an entry. A value that finds no room is unknown.
     pub(super) fn insert(&mut self, field: Field, value: Value) {
         if self.entries.len() == MAX_ENTRIES

@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+pub(super) const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -30,7 +30,7 @@ pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
     [&[0, len(name)][..], name.as_bytes(), &[len(value)], value.as_bytes()].concat()
 }
 
-fn post(path: &str) -> Vec<u8> {
+pub(super) fn post(path: &str) -> Vec<u8> {
     [&[0x83][..], &field(":path", path), &field("content-type", "application/json")].concat()
 }
 
