@@ -76,6 +76,9 @@ pub fn loses(program: Program) -> &'static str {
         names::PROG_COPY => "copies are not counted",
         names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
         names::PROG_TLS_RETURN | names::PROG_TLS_ENTER => "requests over TLS are not seen",
+        names::PROG_TLS_HANDSHAKE => {
+            "of TLS connections that begin at the same time, some cannot be told apart"
+        }
         names::PROG_TLS_FREE => "a TLS connection whose memory is used again may continue an old one",
         _ => "something is not known",
     }

@@ -24,7 +24,7 @@ struct Record<const ROOM: usize> {
     payload: [u8; ROOM],
 }
 
-/// Writes the record of one call that moved `len` bytes.
+/// Writes the record of one call that moved `len` bytes, or none.
 #[inline(always)]
 pub(crate) fn emit(task: Task, call: &Call, len: u32, now: u64) -> Outcome {
     let ssl = Ssl::find_or_make(SslKey::new(task, call.ssl.get()))?;
@@ -60,6 +60,9 @@ fn payload<const ROOM: usize>(entry: &mut RingBufEntry<Record<ROOM>>) -> *mut u8
 #[inline(always)]
 fn capture<const ROOM: usize>(payload: *mut u8, address: u64, len: u32) -> (u32, u32) {
     const { assert!(WHOLE == HEAD + TAIL) };
+    if len == 0 {
+        return (0, 0);
+    }
     let is_whole = ROOM < WHOLE || len as usize <= WHOLE;
     let head = if is_whole { at_most(len, ROOM) } else { HEAD as u32 };
     let tail = if is_whole { 0 } else { TAIL as u32 };

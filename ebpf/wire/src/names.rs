@@ -83,5 +83,7 @@ pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";
 pub const PROG_TLS_ENTER: &str = "tls_enter";
 /// uretprobe: return of the same.
 pub const PROG_TLS_RETURN: &str = "tls_return";
+/// uprobe: a step of a handshake of TLS.
+pub const PROG_TLS_HANDSHAKE: &str = "tls_handshake";
 /// uprobe: end of a TLS connection in its library.
 pub const PROG_TLS_FREE: &str = "tls_free";
