@@ -106,7 +106,6 @@ pub(crate) fn slow_client(dir: &Path) -> Result<()> {
     let mut peer = Peer::stamped("http2.py", dir)?;
     let mut watch = Watch::ports(&[peer.port], dir)?;
     let mut connection = connect(peer.port)?;
-    rustix::net::sockopt::set_socket_recv_buffer_size(&connection, 8192)?;
     connection.write_all(&frames::chat(1, "d-1", &raw::body(false, 4000)))?;
     connection.write_all(&frames::chat(3, "d-3", &raw::body(false, 60_000)))?;
     let read = read_to_ends(&mut connection, &[1, 3], 4096, Duration::from_millis(5))?;
