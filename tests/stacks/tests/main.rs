@@ -8,6 +8,7 @@ mod driver;
 mod http;
 mod identity;
 mod lives;
+mod load;
 mod servers;
 
 use std::collections::HashMap;
@@ -27,8 +28,8 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 6] =
-    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
+const GROUPS: [&[(&str, Need, Test)]; 7] =
+    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS, driver::TESTS, load::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
