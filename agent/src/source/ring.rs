@@ -1,11 +1,6 @@
 //! The kernel's ring buffer as a source of records.
 
-use std::{
-    fmt, io,
-    mem::MaybeUninit,
-    os::fd::OwnedFd,
-    time::Duration,
-};
+use std::{fmt, io, mem::MaybeUninit, os::fd::OwnedFd, time::Duration};
 
 use aya::maps::{MapData, RingBuf};
 use rustix::{

@@ -10,6 +10,7 @@ mod http;
 mod http2;
 mod identity;
 mod lives;
+mod load;
 mod nested;
 mod servers;
 mod tls;
@@ -32,7 +33,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 11] = [
+const GROUPS: [&[(&str, Need, Test)]; 12] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
@@ -44,6 +45,7 @@ const GROUPS: [&[(&str, Need, Test)]; 11] = [
     lives::TESTS,
     driver::TESTS,
     tls::TESTS,
+    load::TESTS,
 ];
 
 fn main() -> ExitCode {
