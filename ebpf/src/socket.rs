@@ -101,5 +101,16 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, &call, bytes);
     identity::announce(socket, sock, family, now, task)?;
     let with_payload = is_copied && is_wanted;
-    capture::emit(&Facts { task, now, id: socket.id(sock), offset, network, result, dir, call, with_payload })
+    capture::emit(&Facts {
+        task,
+        now,
+        id: socket.id(sock),
+        offset,
+        network,
+        result,
+        dir,
+        call,
+        with_payload,
+    })?;
+    if is_unix && dir == DIR_RECV && result == 0 { unix::ended(socket, sock) } else { Ok(()) }
 }
