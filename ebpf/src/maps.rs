@@ -120,6 +120,7 @@ static OFFSETS: Offsets = Offsets {
     unix_address: 0,
     sock_socket: 0,
     socket_inode: 0,
+    sock_shutdown: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

@@ -116,5 +116,6 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     let is_whole = socket.wants_whole(sock, bytes);
     let id = socket.id(sock);
     let facts = Facts { task, now, id, offset, network, result, dir, call, with_payload, is_whole };
-    capture::emit(&facts, socket)
+    capture::emit(&facts, socket)?;
+    if is_unix && dir == DIR_RECV && result == 0 { unix::ended(socket, sock) } else { Ok(()) }
 }

@@ -244,6 +244,7 @@ impl Btf {
                 unix_peer: self.offset("unix_sock.peer")?,
                 unix_address: self.offset("unix_sock.addr")?,
                 sock_socket: self.offset("sock.sk_socket")?,
+                sock_shutdown: self.offset("sock.sk_shutdown").unwrap_or(0),
                 socket_inode: inode - self.offset("socket_alloc.socket")?,
                 ..offsets
             })

@@ -145,7 +145,12 @@ impl Nesting {
     }
 
     /// A request was read: the one in flight that it seems to belong to.
-    pub(super) fn read(&mut self, id: ExchangeId, client: Option<Client>, sight: Sight) -> Option<ExchangeId> {
+    pub(super) fn read(
+        &mut self,
+        id: ExchangeId,
+        client: Option<Client>,
+        sight: Sight,
+    ) -> Option<ExchangeId> {
         self.see(id, client, sight);
         self.choose(id);
         Some(self.all.get(&id)?.link?.outer)
@@ -178,7 +183,13 @@ impl Nesting {
     }
 
     /// Takes an exchange that is over, at `now`. What is complete by it goes to `out`.
-    pub(super) fn over(&mut self, ended: Box<Ended>, now: u64, health: &mut Health, out: &mut Vec<Box<Ended>>) {
+    pub(super) fn over(
+        &mut self,
+        ended: Box<Ended>,
+        now: u64,
+        health: &mut Health,
+        out: &mut Vec<Box<Ended>>,
+    ) {
         let id = ended.exchange.id;
         let Some((id, entry)) = id.and_then(|id| self.all.get_mut(&id).map(|entry| (id, entry))) else {
             return out.push(ended);
@@ -224,7 +235,11 @@ impl Nesting {
             next = match link.and_then(|link| self.all.get(&link.outer).map(|outer| (link.outer, outer))) {
                 Some((outer, entry)) => matches!(entry.stage, Stage::Waiting(..)).then_some(outer),
                 None => {
-                    let is_late = self.all.get(&id).is_some_and(|entry| entry.is_late);
+                    let Some(entry) = self.all.get(&id) else { return };
+                    let is_late = entry.is_late;
+                    if entry.client.is_some() && !is_late && !entry.sight.probe {
+                        health.count("without_outer");
+                    }
                     let ended = self.forget(id);
                     if is_late {
                         health.ignore("nested_after_outer");
@@ -247,7 +262,9 @@ impl Nesting {
         let parts: Vec<Part> = entry.inner.clone().into_iter().filter_map(|inner| self.part(inner)).collect();
         (0..parts.len()).for_each(|_| health.count("nested"));
         let entry = self.all.get_mut(&id)?;
-        let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) else { return None };
+        let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) else {
+            return None;
+        };
         entry.stage = Stage::Whole(merge(ended, parts));
         self.waiting.remove(&(since, id));
         Some(entry.link)

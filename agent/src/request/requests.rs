@@ -233,7 +233,8 @@ impl Requests {
         let is_forwarded = self.nesting.answered(&exchange);
         let own = live.filter(|live| !exchange.probe && !is_forwarded && !live.forwarded);
         let assignment = own.map(|live| self.settle(&exchange, &live)).unwrap_or_default();
-        let now = exchange.last_byte_out_ns.max(exchange.close_ns).max(exchange.read_done_ns).unwrap_or_default();
+        let now =
+            exchange.last_byte_out_ns.max(exchange.close_ns).max(exchange.read_done_ns).unwrap_or_default();
         let ended = Box::new(Ended { exchange, assignment, deadline, inner: None });
         self.nesting.over(ended, now, health, &mut self.whole);
         self.hand_out(health, out);

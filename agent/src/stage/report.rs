@@ -110,7 +110,9 @@ fn behind(record: &mut RequestRecord, inner: Option<Inner>, names: &impl Names) 
 /// Bounds of the time before and behind the last server in a chain, of whose steps nothing is known: the others' time
 /// is surely pre- and postprocessing.
 fn around(stamps: &Stamps, inner: &Inner) -> Vec<(Stage, [u64; 2])> {
-    let (Some(read), Some(last_out)) = (inner.read_done_ns, inner.last_byte_out_ns) else { return Vec::new() };
+    let (Some(read), Some(last_out)) = (inner.read_done_ns, inner.last_byte_out_ns) else {
+        return Vec::new();
+    };
     let most = stamps.last_out.saturating_sub(stamps.read);
     let before = read.saturating_sub(stamps.read).min(most);
     let behind = stamps.last_out.saturating_sub(last_out).min(most);

@@ -56,7 +56,14 @@ pub(super) fn one(news: Vec<Tracked>) -> RequestRecord {
 }
 
 fn read(id: u64, ms: u64) -> Tracked {
-    Tracked::RequestRead { exchange: ExchangeId(id), service: SERVICE, time_ns: ms * MS, tid: FRONT, client: None, sight: Box::default() }
+    Tracked::RequestRead {
+        exchange: ExchangeId(id),
+        service: SERVICE,
+        time_ns: ms * MS,
+        tid: FRONT,
+        client: None,
+        sight: Box::default(),
+    }
 }
 
 pub(super) fn step(pid: u32, begin: u64, end: u64) -> Tracked {

@@ -156,6 +156,7 @@ pub mod tcp {
 }
 
 /// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
+/// Of a unix socket only this is told: from `CLOSE_WAIT` to CLOSE, when the client was found to have closed.
 ///
 /// After a close by this side, CLOSE comes as soon as the peer has acknowledged it, whether or not the peer closed
 /// too. What had arrived before a CLOSE may still be read after it, under the same [`SockId`].
@@ -269,6 +270,9 @@ pub struct Offsets {
     pub sock_socket: u32,
     /// From a `struct socket` to the number of its inode (u64): both lie in a `struct socket_alloc`.
     pub socket_inode: u32,
+    /// `sock.sk_shutdown` (u8); 0 where it is not resolved (a bit field on old kernels), and then a client that closes is
+    /// only seen to end its side.
+    pub sock_shutdown: u32,
 }
 
 const _: () = assert!(size_of::<Data>() == 88);
@@ -276,4 +280,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 108);
+const _: () = assert!(size_of::<Offsets>() == 112);

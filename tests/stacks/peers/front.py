@@ -60,8 +60,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def write_truth(path, **line):
-    with open(path, "a", encoding="utf-8") as file:
+def write_truth(file_name, **line):
+    with open(file_name, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 

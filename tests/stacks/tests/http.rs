@@ -543,7 +543,10 @@ fn clients_give_up_at_their_deadline(dir: &Path) -> Result<()> {
     ensure!((WAIT - 0.001..WAIT + 0.1).contains(&deadline) && samples == Some(6), "{last:#?}");
     let metrics = watch.agent.metrics_text()?;
     let exported = metrics.lines().any(|line| line.starts_with("inference_client_deadline_seconds{"));
-    ensure!(exported && !metrics.contains("499"), "the metrics do not have the deadline, or an invented status");
+    ensure!(
+        exported && !metrics.contains("499"),
+        "the metrics do not have the deadline, or an invented status"
+    );
     watch.finish(peer.port)?;
     peer.stop()
 }

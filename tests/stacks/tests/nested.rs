@@ -77,7 +77,8 @@ pub(crate) fn finish(mut watch: Watch, port: u16, count: usize) -> Result<Vec<Re
     watch.records(port, count)?;
     watch.agent.stop()?;
     watch.follower.wait_end(LIMIT)?;
-    let records: Result<Vec<Record>> = watch.follower.lines().iter().map(|line| Record::parse(line)).collect();
+    let records: Result<Vec<Record>> =
+        watch.follower.lines().iter().map(|line| Record::parse(line)).collect();
     let records = records?;
     let foreign = records.iter().find(|record| record.local_port != Some(port));
     ensure!(foreign.is_none(), "a second record of a request: {foreign:#?}");
@@ -152,8 +153,7 @@ fn inconsistent(id: &str, truth: &Truth, record: &Record, depth: u64) -> Option<
     let total: f64 = record.stages.values().sum();
     let adds_up = record.e2e_s.is_none_or(|e2e| (total - e2e).abs() < 1e-8);
     let facts = (record.status, record.outcome.as_deref(), record.model.as_deref(), record.inner_count);
-    let expected =
-        (Some(truth.status), Some(truth.outcome.as_str()), truth.model.as_deref(), Some(depth));
+    let expected = (Some(truth.status), Some(truth.outcome.as_str()), truth.model.as_deref(), Some(depth));
     let arrived = record.t_first_byte_in_ns <= record.t_inner_first_byte_in_ns;
     (facts != expected || !adds_up || !arrived)
         .then(|| format!("{id}: {facts:?} instead of {expected:?}, stages of {total} s: {record:#?}"))
@@ -215,7 +215,8 @@ fn front_and_runner(dir: &Path) -> Result<()> {
         raw.until(STREAM_END)?;
     }
     let port = front.port;
-    let clients: Vec<_> = (0..8).map(|client| std::thread::spawn(move || side_by_side(port, client, EACH))).collect();
+    let clients: Vec<_> =
+        (0..8).map(|client| std::thread::spawn(move || side_by_side(port, client, EACH))).collect();
     for client in clients {
         client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
     }

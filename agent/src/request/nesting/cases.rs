@@ -136,7 +136,13 @@ fn what_tells_them_apart() {
             asked(),
             Better,
         ),
-        ("in flight, against an answer much later", own(), answered(1_500_000_000, 2_500_000_000), asked(), Same),
+        (
+            "in flight, against an answer much later",
+            own(),
+            answered(1_500_000_000, 2_500_000_000),
+            asked(),
+            Same,
+        ),
     ];
     for (name, it, other, inner, want) in cases {
         assert_eq!(verdict(&it, &other, &inner), want, "{name}");

@@ -50,7 +50,13 @@ impl Fit {
 /// 1 when both are known and the same, -1 when they differ.
 fn agreement<T: PartialEq>(outer: &Option<T>, inner: &Option<T>) -> i32 {
     match (outer, inner) {
-        (Some(a), Some(b)) => if a == b { 1 } else { -1 },
+        (Some(a), Some(b)) => {
+            if a == b {
+                1
+            } else {
+                -1
+            }
+        }
         _ => 0,
     }
 }
@@ -84,10 +90,8 @@ fn order(outer: &Sight, inner: &Sight, is_whole: bool) -> i32 {
 }
 
 fn apart(outer: &Sight, inner: &Sight) -> u64 {
-    let pairs = [
-        (outer.first_token_ns, inner.first_token_ns),
-        (outer.last_byte_out_ns, inner.last_byte_out_ns),
-    ];
+    let pairs =
+        [(outer.first_token_ns, inner.first_token_ns), (outer.last_byte_out_ns, inner.last_byte_out_ns)];
     let distance = |(outer, inner): (Option<u64>, Option<u64>)| Some(outer?.abs_diff(inner?));
     let [first, last] = pairs.map(distance);
     let known = last.map(|last| last.max(first.unwrap_or_default()));

@@ -31,7 +31,8 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
     let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
     let assignments = if worked.is_empty() { vec![main] } else { worked };
-    outer.assignment = assignments.into_iter().map(|part| &part.ended.assignment).fold(None, join).unwrap_or_default();
+    outer.assignment =
+        assignments.into_iter().map(|part| &part.ended.assignment).fold(None, join).unwrap_or_default();
     if guessed {
         outer.exchange.flags.push(Flag::NestedGuessed);
         let confidence = &mut outer.assignment.confidence;

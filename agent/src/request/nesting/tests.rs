@@ -88,7 +88,11 @@ impl Rig {
     }
 
     fn last(&self) -> &Ended {
-        self.settled.iter().rev().find_map(|s| if let Settled::Request(e) = s { Some(e) } else { None }).unwrap()
+        self.settled
+            .iter()
+            .rev()
+            .find_map(|s| if let Settled::Request(e) = s { Some(e) } else { None })
+            .unwrap()
     }
 }
 
@@ -150,6 +154,7 @@ fn those_of_other_processes_and_of_nobody_stand_for_themselves() {
     rig.read(3, ENGINE, 150, Some(NGINX), nothing);
     rig.finish(3, 160, nothing);
     assert_eq!(rig.told(), ["1", "2", "0", "3"]);
+    assert_eq!(rig.health.requests["without_outer"], 2);
 }
 
 /// A proxy's own question whether the server lives, while it forwards something.
