@@ -25,7 +25,7 @@ pub struct Devices {
     source: NvmlSource,
     /// UUIDs in NVML's order.
     order: VecDeque<String>,
-    devices: BTreeMap<String, Device>,
+    by_uuid: BTreeMap<String, Device>,
 }
 
 /// What was last told of a device.
@@ -64,18 +64,17 @@ impl Devices {
             NvmlSeen::Source(source) => self.source(source.clone()),
             NvmlSeen::Devices { uuids } => self.keep(uuids, health),
             NvmlSeen::Device(seen) => {
-                self.with(&seen.uuid, health, |device, _| device.identify(seen.clone()))
+                self.with(&seen.uuid, health, |device, _| device.identify(seen.clone()));
             }
             NvmlSeen::Usage(usage) => {
-                self.with(&usage.uuid, health, |device, health| {
-                    device.use_it(usage.clone(), at.time_ns, health)
-                });
+                let at_ns = at.time_ns;
+                self.with(&usage.uuid, health, |device, health| device.use_it(usage.clone(), at_ns, health));
             }
             NvmlSeen::Condition(condition) => self.with(&condition.uuid, health, |device, _| {
                 device.condition = Some(Told::new(condition.clone(), at.time_ns, condition.valid_ms));
             }),
             NvmlSeen::Xid { uuid, xid } => {
-                self.with(uuid, health, |device, health| device.count(*xid, health))
+                self.with(uuid, health, |device, health| device.count(*xid, health));
             }
         }
     }
@@ -87,12 +86,12 @@ impl Devices {
 
     /// The devices in NVML's order, each instance behind its GPU.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
-        self.order.iter().filter_map(|uuid| self.devices.get(uuid))
+        self.order.iter().filter_map(|uuid| self.by_uuid.get(uuid))
     }
 
     fn source(&mut self, source: NvmlSource) {
         if source.state != NvmlState::On {
-            self.devices.values_mut().for_each(Device::forget_numbers);
+            self.by_uuid.values_mut().for_each(Device::forget_numbers);
         }
         self.source = source;
     }
@@ -100,22 +99,22 @@ impl Devices {
     fn keep(&mut self, uuids: &[String], health: &mut Health) {
         let kept = &uuids[..uuids.len().min(MAX_DEVICES)];
         health.limit_by("devices", (uuids.len() - kept.len()) as u64);
-        self.devices.retain(|uuid, _| kept.contains(uuid));
+        self.by_uuid.retain(|uuid, _| kept.contains(uuid));
         self.order = kept.iter().cloned().collect();
     }
 
     fn with(&mut self, uuid: &str, health: &mut Health, change: impl FnOnce(&mut Device, &mut Health)) {
-        if !self.devices.contains_key(uuid) {
-            if self.devices.len() >= MAX_DEVICES {
+        if !self.by_uuid.contains_key(uuid) {
+            if self.by_uuid.len() >= MAX_DEVICES {
                 return health.limit("devices");
             }
             let seen = DeviceSeen { uuid: uuid.to_owned(), ..DeviceSeen::default() };
-            self.devices.insert(uuid.to_owned(), Device { seen, ..Device::default() });
+            self.by_uuid.insert(uuid.to_owned(), Device { seen, ..Device::default() });
             if !self.order.iter().any(|known| known == uuid) {
                 self.order.push_back(uuid.to_owned());
             }
         }
-        if let Some(device) = self.devices.get_mut(uuid) {
+        if let Some(device) = self.by_uuid.get_mut(uuid) {
             change(device, health);
         }
     }

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 pub use nvml::{
     DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, MigInstance, MigMode,
-    NvmlSeen, NvmlSource, NvmlState, Refusal,
+    NvmlSeen, NvmlSource, NvmlState, Refusal, Throttle,
 };
 
 /// A listening TCP port of a process.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::decode::{DeviceMemory, DeviceProcess, DeviceUse, MigMode, Refusal, decode};
+use crate::decode::{DeviceMemory, DeviceProcess, DeviceUse, MigMode, Refusal, Throttle, decode};
 
 const MS: u64 = 1_000_000;
 
@@ -68,7 +68,7 @@ fn every_form_survives_a_record() {
     let condition = DeviceCondition {
         uuid: "GPU-1".into(),
         valid_ms: 1,
-        throttle: Some(vec!["sw_power_cap".into()]),
+        throttle: Some(vec![Throttle::SwPowerCap]),
         ..DeviceCondition::default()
     };
     let forms = [

@@ -167,6 +167,36 @@ pub struct DeviceUsage {
     pub processes: Option<Vec<DeviceProcess>>,
 }
 
+/// What holds the clocks of a device back. Being idle does not, nor does a clock that somebody chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Throttle {
+    /// The power limit.
+    SwPowerCap,
+    /// The hardware, for its temperature, its power or an outer signal; also for a moment when clocks change.
+    HwSlowdown,
+    /// Another GPU of its group.
+    SyncBoost,
+    /// The driver, for its temperature.
+    SwThermal,
+    /// The hardware, for its temperature.
+    HwThermal,
+    /// An outer signal, as of the power supply.
+    HwPowerBrake,
+}
+
+impl Throttle {
+    /// All there are.
+    pub const ALL: [Self; 6] = [
+        Self::SwPowerCap,
+        Self::HwSlowdown,
+        Self::SyncBoost,
+        Self::SwThermal,
+        Self::HwThermal,
+        Self::HwPowerBrake,
+    ];
+}
+
 /// How a device fares.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCondition {
@@ -189,9 +219,9 @@ pub struct DeviceCondition {
     /// Clock of the memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_clock_mhz: Option<u32>,
-    /// What holds the clocks back; nothing of it is `idle`, which holds back nobody.
+    /// What holds the clocks back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub throttle: Option<Vec<String>>,
+    pub throttle: Option<Vec<Throttle>>,
 }
 
 /// Something that NVML told, or that it tells nothing. The last word on each device counts.
