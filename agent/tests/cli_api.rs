@@ -12,11 +12,12 @@ use std::{
 };
 
 use agent::{
+    device::Devices,
     export::{
         Export, http, process, prometheus,
         snapshot::{Recording, Snapshot},
     },
-    health::Health,
+    health::{Health, NvmlHealth},
     pipeline::Output,
     probe,
     request::RequestRecord,
@@ -68,6 +69,8 @@ impl Server {
             taken_ns: process::monotonic_ns(),
             health,
             probes,
+            nvml: NvmlHealth::default(),
+            devices: Devices::default(),
             in_flight: BTreeMap::new(),
             lag_ns: 0,
             recording: Recording::default(),

@@ -8,8 +8,12 @@ use std::{
 
 use serde::Serialize;
 
-use super::{json, metrics::Id, process, prometheus::Metrics};
-use crate::{health::Health, probe};
+use super::{gpus, json, metrics::Id, process, prometheus::Metrics};
+use crate::{
+    device::Devices,
+    health::{Health, NvmlHealth},
+    probe,
+};
 
 /// After this long without a snapshot the pipeline is not ready.
 const STALE_NS: u64 = 5_000_000_000;
@@ -59,6 +63,10 @@ pub struct Snapshot {
     pub health: Health,
     /// State of the probes and of discovery.
     pub probes: probe::Status,
+    /// The thread that asks NVML.
+    pub nvml: NvmlHealth,
+    /// The GPUs.
+    pub devices: Devices,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// Age of the oldest record of the last interval when it was taken from the source, ns.
@@ -138,6 +146,7 @@ impl Snapshot {
         self.write_health(metrics);
         self.write_probes(metrics);
         self.write_recording(metrics);
+        gpus::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         metrics.clear(Id::InFlight);
         for (service, &requests) in &self.in_flight {
@@ -215,7 +224,16 @@ mod tests {
         health.count("exact");
         health.kernel = [("drop_step_ring_full".to_owned(), 3), ("map_full".to_owned(), 4)].into();
         let in_flight = [("svc".to_owned(), 2)].into();
-        Snapshot { taken_ns, health, probes, in_flight, lag_ns: 500_000_000, recording: Recording::default() }
+        Snapshot {
+            taken_ns,
+            health,
+            probes,
+            nvml: NvmlHealth::default(),
+            devices: Devices::default(),
+            in_flight,
+            lag_ns: 500_000_000,
+            recording: Recording::default(),
+        }
     }
 
     #[test]
