@@ -56,6 +56,15 @@ pub enum NetworkTiming {
     Off,
 }
 
+/// Whether plaintext of TLS is seen (design §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Wherever a watched process uses a library that can be attached to.
+    Auto,
+    /// Connections that speak TLS are opaque.
+    Off,
+}
+
 /// Whether NVML is asked for what the driver tells of the GPUs (design §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvmlMode {
@@ -88,6 +97,8 @@ pub struct Config {
     pub socket_tier: SocketTier,
     /// Whether arrival and delivery are seen on the network.
     pub network_timing: NetworkTiming,
+    /// Whether plaintext of TLS is seen.
+    pub tls: Tls,
     /// Whether NVML is asked.
     pub nvml: NvmlMode,
     /// NVML's library; searched for when absent.
@@ -217,6 +228,7 @@ impl Config {
             poll_interval: Duration::ZERO,
             socket_tier: SocketTier::Auto,
             network_timing: NetworkTiming::Auto,
+            tls: Tls::Auto,
             nvml: NvmlMode::Auto,
             nvml_library: None,
             gpu_poll_interval: Duration::ZERO,
@@ -325,6 +337,7 @@ mod tests {
             ("ring.size_bytes = -1", "`ring.size_bytes` cannot be -1"),
             ("ring.poll_interval = \"2s\"", "`ring.poll_interval` cannot be \"2s\""),
             ("socket.tier = \"b\"", "`socket.tier` cannot be \"b\"; allowed: auto, a"),
+            ("socket.tls = \"on\"", "`socket.tls` cannot be \"on\"; allowed: auto, off"),
             ("gpu.nvml = \"yes\"", "`gpu.nvml` cannot be \"yes\"; allowed: auto, on, off"),
             ("gpu.nvml_library = \"lib.so\"", "`gpu.nvml_library` cannot be \"lib.so\""),
             ("gpu.poll_interval = \"1ms\"", "`gpu.poll_interval` cannot be \"1ms\""),

@@ -6,6 +6,7 @@
 //! |---|---|---|---|
 //! | 0 | [`probe`] | a running host | attached programs |
 //! | 1 | [`source`] | ring buffer, /proc, NVML, recording | record bytes |
+//! | 1b | [`tls`] | ciphertext and plaintext apart | plaintext in place of ciphertext |
 //! | 2 | [`decode`] | record bytes | [`decode::Event`] |
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
 //! | 3 | [`device`] | what NVML told | the GPUs as they are now |
@@ -16,7 +17,7 @@
 //!
 //! Invariants:
 //! - A module imports only values of modules before it. `cargo xtask tidy` checks it.
-//! - [2] to [5] and [`pipeline`] do no I/O, read no clock, take no lock and know no async: time comes from events.
+//! - [1b] to [5] and [`pipeline`] do no I/O, read no clock, take no lock and know no async: time comes from events.
 //!   So a recording replays to the same bytes the live run gave.
 //! - [`pipeline::Pipeline`] is the only owner of state; exporters read what it hands out.
 //! - Payload bytes are masked in place as they are parsed (`track::mask`): nothing behind [`track`], and no
@@ -36,4 +37,5 @@ pub mod probe;
 pub mod request;
 pub mod source;
 pub mod stage;
+pub mod tls;
 pub mod track;

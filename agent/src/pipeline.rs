@@ -10,7 +10,7 @@ use crate::{
     health::Health,
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
-    track::{ServiceId, TrackSettings, Tracked, Tracker},
+    track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker},
 };
 
 /// What the pipeline hands out while it works.
@@ -32,6 +32,8 @@ pub enum Output {
         /// The call as the kernel side reported it.
         memory: wire::cuda::Memory,
     },
+    /// From now on, long calls on this socket should be captured whole. For a live run; a replay has what it has.
+    WantWhole(wire::socket::SockId),
 }
 
 /// Settings of the core; everything that changes what a recording replays to.
@@ -79,6 +81,9 @@ impl Pipeline {
             }
         }
         for tracked in self.tracked.drain(..) {
+            if let Tracked::WantWhole(socket) = tracked {
+                out.push(Output::WantWhole(socket));
+            }
             let expired = self.deliveries.expired(&tracked, &mut self.health);
             out.extend(expired.into_iter().map(|ended| request(ended, &self.tracker, &mut self.health)));
             self.requests.apply(tracked, &mut self.health, &mut self.settled);
@@ -100,6 +105,11 @@ impl Pipeline {
     /// The GPUs, as far as NVML told.
     pub fn devices(&self) -> &Devices {
         &self.devices
+    }
+
+    /// TLS of services, as far as it was seen, by name of the service.
+    pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
+        self.tracker.tls().map(|(id, counts)| (self.tracker.service_name(id).to_owned(), counts)).collect()
     }
 
     /// Its counters.

@@ -2,8 +2,8 @@
 //! anything on the host.
 //!
 //! [`Session`] is the whole of it for the rest of the agent: it loads the programs, finds services, attaches to their
-//! CUDA driver and sends what it sees as observations; [`crate::source::ring::RingSource`] then has the records.
-//! Beneath it, what decides is pure ([`table`], [`hazards`], [`verdict`], [`prologue`], [`discovery::group`]) and what
+//! CUDA driver and TLS library and sends what it sees as observations; [`crate::source::ring::RingSource`] then has the records.
+//! Beneath it, what decides is pure ([`table`], [`tls`], [`hazards`], [`verdict`], [`prologue`], [`discovery::group`]) and what
 //! acts is thin ([`attach`], [`targets`], [`discovery`]).
 
 pub mod attach;
@@ -19,12 +19,13 @@ mod session;
 pub mod status;
 pub mod table;
 pub mod targets;
+pub mod tls;
 pub mod verdict;
 
 pub use discovery::Hints;
 pub use doctor::{Check, Grade, doctor};
 pub use error::ProbeError;
 pub(crate) use error::chain;
-pub use session::{NetworkTiming, Session, Settings, SocketTier};
+pub use session::{NetworkTiming, Session, Settings, SocketTier, Tls};
 pub use status::Status;
 pub use verdict::ProbeVerdict;

@@ -7,8 +7,10 @@ mod align;
 pub mod assign;
 mod batch;
 mod busy;
+pub mod deadlines;
 mod lag;
 mod live;
+mod nesting;
 pub mod record;
 mod requests;
 mod service;
@@ -16,4 +18,4 @@ mod step;
 
 pub use assign::{Assignment, Forward, Range};
 pub use record::RequestRecord;
-pub use requests::{Ended, Requests, Settled};
+pub use requests::{Ended, Inner, Requests, Settled};

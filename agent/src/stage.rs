@@ -13,6 +13,8 @@ pub use report::{Names, report};
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod nested;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod simulator;

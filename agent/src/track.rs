@@ -5,15 +5,17 @@
 //! | module | knows |
 //! |---|---|
 //! | [`process`] | which process belongs to which service |
-//! | [`connection`] | which side of a connection is the server |
+//! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
 //! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
 //! | [`arrival`], [`delivery`] | when requests arrived and answers were acknowledged |
 //! | [`body`], [`sse`], [`lines`], [`json`], [`grpc`] | what a body tells |
+//! | [`secure`] | how much of a service's TLS is in sight |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
+//! | [`memory`] | what bounds all of that |
 
 mod accepted;
 mod api;
@@ -22,6 +24,7 @@ mod body;
 mod call;
 mod connection;
 mod delivery;
+mod ends;
 mod exchange;
 mod exchanges;
 mod grpc;
@@ -30,12 +33,17 @@ mod http2;
 mod json;
 mod lines;
 mod mask;
+mod memory;
 mod open;
 mod process;
+mod secure;
 mod server;
 mod sse;
 
-pub use exchange::{ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Tracked};
+pub use exchange::{
+    Client, ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Sight, Tracked,
+};
+pub use secure::TlsCounts;
 
 use crate::{
     decode::{Event, Observation, Stamp},
@@ -43,7 +51,9 @@ use crate::{
 };
 use connection::Connections;
 use exchanges::Context;
+use memory::Held;
 use process::Processes;
+use secure::Secure;
 
 /// Limits of what is tracked. What goes over them is counted in [`Health`] and forgotten, oldest first.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +62,13 @@ pub struct TrackSettings {
     pub max_connections: usize,
     /// Processes of services.
     pub max_processes: usize,
+    /// Bytes held for what peers have sent, on all connections together.
+    pub max_held: usize,
 }
 
 impl Default for TrackSettings {
     fn default() -> Self {
-        Self { max_connections: 16_384, max_processes: 16_384 }
+        Self { max_connections: 16_384, max_processes: 16_384, max_held: memory::MAX_HELD }
     }
 }
 
@@ -65,6 +77,8 @@ impl Default for TrackSettings {
 pub struct Tracker {
     processes: Processes,
     connections: Connections,
+    secure: Secure,
+    held: Held,
     next_exchange: u64,
     /// Wall clock minus monotonic clock, ns, as last observed.
     wall_offset_ns: Option<i128>,
@@ -76,6 +90,8 @@ impl Tracker {
         Self {
             processes: Processes::new(settings.max_processes),
             connections: Connections::new(settings.max_connections),
+            secure: Secure::default(),
+            held: Held::new(settings.max_held),
             next_exchange: 0,
             wall_offset_ns: None,
         }
@@ -114,6 +130,10 @@ impl Tracker {
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
+            Event::TlsVerdict(found) => match self.processes.service(found.header.tgid) {
+                Some(service) => self.secure.found(service, &found),
+                None => health.ignore("tls_without_service"),
+            },
             // For discovery; it answers with an observation when the process matters.
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
@@ -140,9 +160,19 @@ impl Tracker {
         u64::try_from(i128::from(mono_ns) + self.wall_offset_ns?).ok()
     }
 
+    /// TLS of services, as far as it was seen.
+    pub fn tls(&self) -> impl Iterator<Item = (ServiceId, TlsCounts)> {
+        self.secure.iter()
+    }
+
     /// Connections in the table, those included that carry no exchanges.
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Bytes held for what peers have sent, about: what a connection costs by itself is not in it.
+    pub fn held(&self) -> usize {
+        self.held.bytes()
     }
 
     fn split<'a>(
@@ -150,7 +180,14 @@ impl Tracker {
         health: &'a mut Health,
         out: &'a mut Vec<Tracked>,
     ) -> (&'a mut Connections, Context<'a>) {
-        let cx = Context { processes: &self.processes, health, out, next_exchange: &mut self.next_exchange };
+        let cx = Context {
+            processes: &self.processes,
+            health,
+            out,
+            held: &mut self.held,
+            next_exchange: &mut self.next_exchange,
+            client: None,
+        };
         (&mut self.connections, cx)
     }
 

@@ -73,6 +73,7 @@ impl Server {
             nvml: NvmlHealth::default(),
             devices: devices(),
             in_flight: BTreeMap::new(),
+            tls: BTreeMap::new(),
             lag_ns: 0,
             recording: Recording::default(),
         });

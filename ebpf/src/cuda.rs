@@ -1,7 +1,7 @@
 //! CUDA driver calls of watched processes: work is summed up per stream, and leaves the kernel with the wait that
 //! proves it finished.
 
-mod arguments;
+pub(crate) mod arguments;
 pub(crate) mod call;
 mod claim;
 pub(crate) mod clock;
@@ -117,7 +117,7 @@ static ZERO: [u64; 128] = [0; 128];
 
 /// A value of zero bytes. Only for types for which that is a value: atomics, numbers, and arrays of them.
 #[inline(always)]
-fn zeroed<T>() -> &'static T {
+pub(crate) fn zeroed<T>() -> &'static T {
     const { assert!(size_of::<T>() <= size_of::<[u64; 128]>() && align_of::<T>() <= 8) };
     // SAFETY: large enough, aligned, and all zero bytes; helpers only copy it.
     unsafe { &*(&raw const ZERO).cast::<T>() }

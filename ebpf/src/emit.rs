@@ -1,11 +1,15 @@
 //! Counters and the ring buffer.
 
+use aya_ebpf::bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE};
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use wire::counter::Counter;
 use wire::{ABI, Header, Kind};
 
 use crate::maps::{COUNTERS, EVENTS};
 use crate::scope::Task;
+
+/// The agent is woken when this part of the ring is full.
+const WAKE_AT: u64 = 8;
 
 /// Why a program ended early.
 #[derive(Clone, Copy)]
@@ -49,10 +53,20 @@ pub(crate) fn reserve<T: 'static>(lost: Counter) -> Result<RingBufEntry<T>, Stop
     EVENTS.reserve::<T>(0).ok_or(Stop::Count(lost))
 }
 
-/// Hands a record to the agent.
+/// Hands a record to the agent, which comes for it in its own time: to wake it for every record would cost each of
+/// them more than all the rest, in the server as well. Where much comes at once, it is woken before the ring is full.
 #[inline(always)]
 pub(crate) fn submit<T>(entry: RingBufEntry<T>) {
-    entry.submit(0);
+    let (size, filled) = (EVENTS.query(BPF_RB_RING_SIZE.into()), EVENTS.query(BPF_RB_AVAIL_DATA.into()));
+    let is_late = filled >= size / WAKE_AT;
+    entry.submit(u64::from(if is_late { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }));
+    count(Counter::Submitted);
+}
+
+/// Hands over a record for which discovery waits, and wakes the agent.
+#[inline(always)]
+pub(crate) fn submit_now<T>(entry: RingBufEntry<T>) {
+    entry.submit(BPF_RB_FORCE_WAKEUP.into());
     count(Counter::Submitted);
 }
 

@@ -1,4 +1,4 @@
-//! Kernel side of stagelens: sockets, processes and CUDA calls of watched processes, as records of [`wire`].
+//! Kernel side of stagelens: sockets, TLS, processes and CUDA calls of watched processes, as records of [`wire`].
 //!
 //! Invariants: a hot CUDA call only updates an aggregate; every lost or skipped event is counted
 //! ([`wire::counter`]); uprobe programs keep the stack of each subprogram at 48 bytes or less and use no per-CPU
@@ -24,6 +24,7 @@ mod maps;
 mod process;
 mod scope;
 mod socket;
+mod tls;
 
 #[cfg(not(test))]
 #[panic_handler]

@@ -15,7 +15,10 @@ use crate::atomic::Word;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
 use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
+use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
+use crate::tls::call::Call;
+use crate::tls::identity::{Ssl, SslKey};
 
 /// Default size; the agent sets its own at load.
 const RING_BYTES: u32 = 16 << 20;
@@ -44,6 +47,14 @@ pub(crate) static OWN_PORTS: Array<Word> = Array::with_max_entries(PORT_WORDS, 0
 #[map]
 pub(crate) static SOCKS: LruHashMap<u64, Socket> = LruHashMap::with_max_entries(65536, 0);
 
+/// Birth of sockets whose long calls the agent wants whole.
+#[map]
+pub(crate) static WHOLE_CALLS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
+
+/// Where vectored calls are gathered, see [`crate::socket::gather`].
+#[map]
+pub(crate) static GATHER: Array<Room> = Array::with_max_entries(ROOMS, 0);
+
 #[map]
 pub(crate) static STREAMS: HashMap<StreamKey, Stream> = HashMap::with_max_entries(4096, 0);
 
@@ -66,6 +77,14 @@ pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_ent
 /// Unwatched processes that were reported as CUDA users.
 #[map]
 pub(crate) static CUDA_SEEN: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
+
+/// Thread (`pid_tgid`) -> the call of a TLS library that it is in.
+#[map]
+pub(crate) static TLS_CALLS: HashMap<u64, Call> = HashMap::with_max_entries(8192, 0);
+
+/// What is known of a TLS connection.
+#[map]
+pub(crate) static SSLS: LruHashMap<SslKey, Ssl> = LruHashMap::with_max_entries(32768, 0);
 
 /// tgid of the agent; set at load.
 #[unsafe(no_mangle)]
@@ -97,6 +116,10 @@ static OFFSETS: Offsets = Offsets {
     segment_seq: 0,
     segment_end_seq: 0,
     segment_ack_seq: 0,
+    unix_peer: 0,
+    unix_address: 0,
+    sock_socket: 0,
+    socket_inode: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

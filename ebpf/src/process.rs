@@ -10,9 +10,10 @@ use wire::counter::Counter;
 use wire::process::Process;
 
 use crate::cuda;
-use crate::emit::{Outcome, Stop, finish, reserve, submit, write_header};
+use crate::emit::{Outcome, Stop, finish, reserve, submit_now, write_header};
 use crate::maps::{CUDA_SEEN, SCOPE, offset};
 use crate::scope::{Task, scope_of};
+use crate::tls;
 
 /// Every process may become interesting with a new image, so all are reported.
 ///
@@ -71,6 +72,7 @@ fn exit() -> Outcome {
         return Err(Stop::Quiet);
     }
     cuda::forget_thread(task);
+    tls::forget_thread(task);
     if !task.is_leader() {
         return Ok(());
     }
@@ -92,6 +94,6 @@ pub(crate) fn emit(kind: Kind, task: Task, child: u32, row: u32) -> Outcome {
         let comm = &raw mut (*record).comm;
         generated::bpf_get_current_comm(comm.cast::<c_void>(), 16);
     }
-    submit(entry);
+    submit_now(entry);
     Ok(())
 }

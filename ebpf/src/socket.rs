@@ -1,13 +1,16 @@
 //! Sockets of watched processes: every call that moved bytes, ended or failed, as the kernel saw it.
 
+mod boundary;
 mod call;
-mod capture;
+pub(crate) mod capture;
+pub(crate) mod gather;
 pub(crate) mod identity;
 mod network;
 mod registers;
 mod segment;
 mod sock;
 mod state;
+mod unix;
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
@@ -20,6 +23,7 @@ use self::capture::Facts;
 use self::sock::Sock;
 use crate::emit::{Outcome, Stop, finish};
 use crate::scope::Task;
+use crate::tls;
 
 const EAGAIN: i32 = -11;
 const EPIPE: i32 = -32;
@@ -30,6 +34,8 @@ const MSG_OOB: i32 = 0x1;
 const MSG_PEEK: i32 = 0x2;
 const MSG_TRUNC: i32 = 0x20;
 const MSG_ERRQUEUE: i32 = 0x2000;
+/// What a client of HTTP/2 begins with, as far as no client of HTTP/1 does.
+const PREFACE: [u8; 8] = *b"PRI * HT";
 /// Reads that do not take bytes off the stream.
 const NOT_OF_THE_STREAM: i32 = MSG_OOB | MSG_PEEK | MSG_ERRQUEUE;
 
@@ -83,6 +89,10 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     }
     // Or another internet socket, which has no entry and gets none.
     let is_tcp = matches!(family, sock::INET | sock::INET6);
+    let is_unix = family == sock::UNIX;
+    if is_unix {
+        unix::forget_earlier(sock);
+    }
     let socket = identity::find_or_adopt(sock, is_tcp, now)?;
     let bytes = if result > 0 { result as u32 } else { 0 };
     let offset = socket.advance(dir, u64::from(bytes));
@@ -93,7 +103,18 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     } else {
         socket.times.of_write(sock, offset + u64::from(bytes))
     };
+    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, &call, bytes);
     identity::announce(socket, sock, family, now, task)?;
-    let with_payload = is_copied && family != sock::UNIX;
-    capture::emit(&Facts { task, now, id: socket.id(sock), offset, network, result, dir, call, with_payload })
+    if bytes > 0 {
+        tls::uses(task, dir, socket.id(sock));
+    }
+    let with_payload = is_copied && is_wanted;
+    let begins = dir == DIR_RECV && offset == 0 && with_payload;
+    if begins && bytes as usize >= PREFACE.len() && call.begins_with(PREFACE) {
+        socket.want_whole();
+    }
+    let is_whole = socket.wants_whole(sock, bytes);
+    let id = socket.id(sock);
+    let facts = Facts { task, now, id, offset, network, result, dir, call, with_payload, is_whole };
+    capture::emit(&facts, socket)
 }

@@ -9,6 +9,7 @@ mod command;
 mod debian;
 mod demo;
 mod docs;
+mod fuzz;
 mod linker;
 mod out;
 mod setup;
@@ -39,6 +40,8 @@ enum Task {
     Demo(demo::Args),
     /// Check format, lints and tidy, then run the unit, golden and system tests
     Test(test::Args),
+    /// Give every parser hostile bytes for a while
+    Fuzz(fuzz::Args),
     /// Check the rules of the source that the compiler does not
     Tidy,
     /// Put what the demo prints now into the README
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Build => build::release(&setup::ensure()),
         Task::Demo(args) => demo::command(&args),
         Task::Test(args) => test::command(&args),
+        Task::Fuzz(args) => fuzz::command(&args),
         Task::Tidy => tidy::command(),
         Task::Docs(args) => docs::command(&args),
         Task::Ci => ci::command(),

@@ -41,6 +41,7 @@ const STEPS: &[Step] = &[
     Step { name: "tracefs (for tests)", run: tracefs },
     Step { name: "Python servers (for tests)", run: stacks::python },
     Step { name: "nginx (for tests)", run: nginx },
+    Step { name: "OpenSSL's command (for tests)", run: openssl },
     Step { name: "liburing (for tests)", run: stacks::liburing },
 ];
 
@@ -140,6 +141,10 @@ fn bpftool() -> Result<String> {
 
 fn nginx() -> Result<String> {
     tool("nginx", &["nginx"])
+}
+
+fn openssl() -> Result<String> {
+    tool("openssl", &["openssl"])
 }
 
 /// A tool of the tests: from PATH if it is there, else unpacked and linked into `target/tools/bin`.

@@ -1,4 +1,4 @@
-//! The live loop: the one thread that owns the source, the pipeline and the recording.
+//! The live loop: the one thread that owns the source, the links of TLS, the pipeline and the recording.
 //!
 //! The order of records is the order of the recording, and with it of a replay: a record is processed (and masked),
 //! then written, and only then is the next one looked at. An observation that was sent before a kernel record was
@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use wire::socket::SockId;
 use zerocopy::FromBytes as _;
 
 use super::recorder::Recorder;
@@ -24,6 +25,7 @@ use crate::{
     pipeline::{Output, Pipeline},
     probe,
     source::{nvml::Nvml, ring::RingSource},
+    tls::{Links, Taken},
 };
 
 /// Time between two clock observations.
@@ -39,7 +41,7 @@ const LAST_ROUNDS: usize = 64;
 
 /// Where kernel records come from.
 pub(super) trait Ring {
-    /// Waits until there are records, or for `timeout`.
+    /// Waits for `timeout`, or until it is asked to hurry.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
     /// Gives at most `max` records to `take`; how many there were.
     fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize;
@@ -49,6 +51,8 @@ pub(super) trait Ring {
 pub(super) trait Host {
     /// Shows every record to discovery, which may learn from it where to look.
     fn observe(&self, record: &[u8]);
+    /// Captures long calls on this socket whole from now on.
+    fn want_whole(&mut self, socket: SockId);
     /// How it stands.
     fn status(&self) -> probe::Status;
     /// How the thread that asks NVML fares; empty where there is none.
@@ -57,7 +61,7 @@ pub(super) trait Host {
 
 impl Ring for RingSource {
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        Self::wait(self, timeout).map(|_| ())
+        Self::wait(self, timeout)
     }
 
     fn drain(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> usize {
@@ -82,6 +86,10 @@ impl Probes {
 impl Host for Probes {
     fn observe(&self, record: &[u8]) {
         self.hints.observe(record);
+    }
+
+    fn want_whole(&mut self, socket: SockId) {
+        self.session.want_whole(socket);
     }
 
     fn status(&self) -> probe::Status {
@@ -113,7 +121,7 @@ pub(super) struct Live<R, H> {
     pub(super) host: H,
     pub(super) observations: Receiver<Vec<u8>>,
     pub(super) core: Core,
-    /// Longest wait for a record.
+    /// Between two looks at the ring.
     pub(super) poll_interval: Duration,
     /// Clock observations so far.
     pub(super) ticks: u64,
@@ -147,9 +155,12 @@ impl<R: Ring, H: Host> Live<R, H> {
     /// Runs until `stop`; what is provisional then becomes final.
     pub(super) fn run(mut self, start: &Observation, stop: &AtomicBool) -> io::Result<Core> {
         self.core.observe(start, process::monotonic_ns());
+        let mut empty = true;
         while !stop.load(Ordering::Relaxed) {
-            self.ring.wait(self.poll_interval)?;
-            self.round();
+            if empty {
+                self.ring.wait(self.poll_interval)?;
+            }
+            empty = self.round();
         }
         // The programs are still attached and may go on filling the ring: take what is there, not what comes.
         for _ in 0..LAST_ROUNDS {
@@ -187,6 +198,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             let made_ns = time_ns(record).unwrap_or(now_ns);
             core.lag_ns = core.lag_ns.max(now_ns.saturating_sub(made_ns));
             core.take(record);
+            core.wanted.drain(..).for_each(|socket| host.want_whole(socket));
             host.observe(record);
         })
     }
@@ -225,6 +237,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             nvml: self.nvml.clone(),
             devices: core.pipeline.devices().clone(),
             in_flight: core.pipeline.in_flight(),
+            tls: core.pipeline.tls(),
             lag_ns: std::mem::take(&mut core.lag_ns),
             recording: core.recorder.state(),
         });
@@ -243,24 +256,59 @@ pub(super) struct Core {
     pub(super) pipeline: Pipeline,
     pub(super) recorder: Recorder,
     pub(super) export: Arc<Export>,
+    links: Links,
+    /// What goes on in the place of a record.
+    replaced: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     outputs: Vec<Output>,
+    /// What the last record asked for.
+    wanted: Vec<SockId>,
     lag_ns: u64,
 }
 
 impl Core {
     pub(super) fn new(pipeline: Pipeline, recorder: Recorder, export: Arc<Export>) -> Self {
-        Self { pipeline, recorder, export, buffer: Vec::new(), outputs: Vec::new(), lag_ns: 0 }
+        Self {
+            pipeline,
+            recorder,
+            export,
+            links: Links::default(),
+            replaced: Vec::new(),
+            buffer: Vec::new(),
+            outputs: Vec::new(),
+            wanted: Vec::new(),
+            lag_ns: 0,
+        }
     }
 
-    /// Takes one record through.
+    /// Takes one record through, or what comes in its place.
     fn take(&mut self, record: &[u8]) {
-        self.buffer.clear();
-        self.buffer.extend_from_slice(record);
-        self.pipeline.process(&mut self.buffer, &mut self.outputs);
-        self.recorder.write(&self.buffer[..meaningful(&self.buffer)]);
+        let mut replaced = std::mem::take(&mut self.replaced);
+        let taken = self.links.take(record, &mut replaced);
+        for mut record in replaced.drain(..) {
+            self.process(&mut record);
+        }
+        self.replaced = replaced;
+        if taken == Taken::Pass {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.clear();
+            buffer.extend_from_slice(&record[..meaningful(record)]);
+            self.process(&mut buffer);
+            self.buffer = buffer;
+        }
+    }
+
+    fn process(&mut self, record: &mut [u8]) {
+        self.pipeline.process(record, &mut self.outputs);
+        self.recorder.write(record);
         for output in self.outputs.drain(..) {
             self.export.take(&output);
+            // What a socket of TLS carries is of no use: its plaintext is captured elsewhere.
+            if let Output::WantWhole(socket) = output
+                && !self.links.speak_tls(socket)
+            {
+                self.wanted.push(socket);
+            }
         }
     }
 

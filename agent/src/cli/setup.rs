@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Scope, failure::Failure};
 use crate::{
-    config::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier},
+    config::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier, Tls},
     export, probe,
     source::nvml,
 };
@@ -39,6 +39,10 @@ pub(super) fn probes(config: &Config) -> probe::Settings {
             NetworkTiming::Auto => probe::NetworkTiming::Auto,
             NetworkTiming::On => probe::NetworkTiming::On,
             NetworkTiming::Off => probe::NetworkTiming::Off,
+        },
+        tls: match config.tls {
+            Tls::Auto => probe::Tls::Auto,
+            Tls::Off => probe::Tls::Off,
         },
     }
 }

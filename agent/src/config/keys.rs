@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use toml::Value;
 
-use super::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier};
+use super::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier, Tls};
 
 /// A config key.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub const KEYS: &[Key] = &[
         name: "ring.poll_interval",
         default: r#""20ms""#,
         allowed: "a duration from 1ms to 1s",
-        help: "Longest time a record waits in the ring buffer. It does not change any measured time.",
+        help: "How often the ring buffer is emptied, unless it fills earlier: a longer time costs less. It does not change any measured time.",
         read: |config, value| {
             config.poll_interval = duration(value, Duration::from_millis(1), Duration::from_secs(1))?;
             Some(())
@@ -136,6 +136,21 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |config| Value::String(format!("{:?}", config.network_timing).to_lowercase()),
+    },
+    Key {
+        name: "socket.tls",
+        default: r#""auto""#,
+        allowed: "auto, off",
+        help: "Sees requests over TLS where a server uses OpenSSL in a library or with symbols, at two probes a read or write; off: such connections are counted and nothing more.",
+        read: |config, value| {
+            config.tls = match value.as_str()? {
+                "auto" => Tls::Auto,
+                "off" => Tls::Off,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |config| Value::String(format!("{:?}", config.tls).to_lowercase()),
     },
     Key {
         name: "gpu.nvml",

@@ -1,6 +1,6 @@
 //! The closed set of events, and how a record becomes one.
 
-use wire::{Header, Kind, cuda, process, socket};
+use wire::{Header, Kind, cuda, process, socket, tls};
 use zerocopy::FromBytes;
 
 use super::{DecodeError, Observation};
@@ -56,6 +56,8 @@ pub enum Event<'a> {
     Exit(process::Process),
     /// An unwatched process called CUDA.
     CudaSeen(process::Process),
+    /// What was found out about a connection that speaks TLS.
+    TlsVerdict(tls::Verdict),
     /// Something the agent saw itself.
     Observation(Stamp, Box<Observation>),
 }
@@ -85,6 +87,9 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::Fork => Event::Fork(fixed(record)?),
         Kind::Exit => Event::Exit(fixed(record)?),
         Kind::CudaSeen => Event::CudaSeen(fixed(record)?),
+        Kind::TlsVerdict => Event::TlsVerdict(fixed(record)?),
+        // It ends where links are made: its plaintext comes as a socket's.
+        Kind::TlsData => return Err(DecodeError::UnknownKind { kind: header.kind }),
         Kind::Observation => return observation(&header, record),
     })
 }

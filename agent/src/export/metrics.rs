@@ -86,6 +86,12 @@ metrics! {
     StageDuration "inference_stage_duration_seconds" Histogram(Request), Seconds,
         &["model_name", "model_version", "streaming", "input_range", "stage", "confidence"],
         "Time of a request in a stage; the stages of a request add up to its duration";
+    Delivery "inference_delivery_seconds" Histogram(Request), Seconds, REQUEST,
+        "From the last response byte written to its acknowledgement by the client, where that was seen";
+    ClientDeadline "inference_client_deadline_seconds" Gauge, Seconds, &["service"],
+        "After how long the clients of a service give up, estimated when several closed before any answer after the same time; as of the last one that did";
+    ClientDeadlineSamples "inference_client_deadline_samples" Gauge, None, &["service"],
+        "Requests that the estimate of the deadline of clients rests on";
     Requests "inference_requests_total" Counter, None, MODEL,
         "Finished requests, whatever their outcome";
     RequestErrors "inference_request_errors_total" Counter, None, &["model_name", "model_version", "class"],
@@ -150,7 +156,7 @@ metrics! {
     Limits "stagelens_limits_total" Counter, None, &["table"],
         "What a full table of the agent forgot or refused";
     Exchanges "stagelens_exchanges_total" Counter, None, &["kind"],
-        "Exchanges that ended, by how well the steps of the GPU behind them are known; probe is no request";
+        "Exchanges that ended, by how well the steps of the GPU behind them are known; probe is no request, nested is a part of one";
     EventsDropped "stagelens_events_dropped_total" Counter, None, &["reason"],
         "Records lost in the kernel because the ring buffer was full";
     KernelEvents "stagelens_kernel_events_total" Counter, None, &["counter"],
@@ -173,6 +179,10 @@ metrics! {
         "Programs on their targets, by state and by what one hit costs";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
         "Finished requests of which something is missing or guessed; one request can count for several reasons";
+    TlsConnections "stagelens_tls_connections_total" Counter, None, &["service", "state"],
+        "Connections that speak TLS: seen, linked to their plaintext (again after a contradiction), opaque (nobody decrypts them in sight), contradicted (a link was wrong and was cut), unframed (linked, and its records could not be told apart)";
+    TlsUnlinkedBytes "stagelens_tls_unlinked_bytes_total" Counter, Bytes, &["service"],
+        "Plaintext of which the connection is not known; it was dropped, and its requests are not seen";
     Recording "stagelens_recording_state" Gauge, None, &["state"],
         "1 for the state in which the recording is: off, recording, full, failed";
     RecordingBytes "stagelens_recording_written_bytes_total" Counter, Bytes, &[],

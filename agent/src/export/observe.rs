@@ -25,6 +25,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
         Output::Memory { service, memory } => self::memory(metrics, service, memory),
+        Output::WantWhole(_) => {}
     }
 }
 
@@ -46,11 +47,17 @@ fn request(metrics: &Metrics, record: &RequestRecord) {
         }
     }
     incomplete(metrics, record);
+    deadline(metrics, record);
     times(metrics, record, [model, version, streaming(record.streaming), input_range(record.input_tokens)]);
 }
 
 fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 4]) {
-    let whole = [(Id::RequestDuration, record.e2e_s), (Id::Ttft, record.ttft_s), (Id::Tpot, record.tpot_s)];
+    let whole = [
+        (Id::RequestDuration, record.e2e_s),
+        (Id::Ttft, record.ttft_s),
+        (Id::Tpot, record.tpot_s),
+        (Id::Delivery, record.delivery_s),
+    ];
     for (id, seconds) in whole {
         if let Some(seconds) = seconds {
             metrics.observe(id, &labels, seconds);
@@ -65,6 +72,15 @@ fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 4]) {
         let stage = stage.strip_suffix("_s").unwrap_or(stage);
         metrics.observe(Id::StageDuration, &[model, version, streaming, range, stage, &confidence], seconds);
     }
+}
+
+fn deadline(metrics: &Metrics, record: &RequestRecord) {
+    let (Some(seconds), Some(samples)) = (record.client_deadline_s, record.client_deadline_samples) else {
+        return;
+    };
+    let service = label(Some(&record.service));
+    metrics.set(Id::ClientDeadline, &[service], seconds);
+    metrics.set(Id::ClientDeadlineSamples, &[service], samples as f64);
 }
 
 fn incomplete(metrics: &Metrics, record: &RequestRecord) {

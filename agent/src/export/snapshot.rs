@@ -13,6 +13,7 @@ use crate::{
     device::Devices,
     health::{Health, NvmlHealth},
     probe,
+    track::TlsCounts,
 };
 
 /// After this long without a snapshot the pipeline is not ready.
@@ -69,6 +70,8 @@ pub struct Snapshot {
     pub devices: Devices,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
+    /// TLS as far as it was seen, by service.
+    pub tls: BTreeMap<String, TlsCounts>,
     /// Age of the oldest record of the last interval when it was taken from the source, ns.
     pub lag_ns: u64,
     /// The recording.
@@ -148,9 +151,26 @@ impl Snapshot {
         self.write_recording(metrics);
         gpus::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
+        self.write_tls(metrics);
         metrics.clear(Id::InFlight);
         for (service, &requests) in &self.in_flight {
             metrics.set(Id::InFlight, &[service], requests as f64);
+        }
+    }
+
+    fn write_tls(&self, metrics: &Metrics) {
+        for (service, tls) in &self.tls {
+            let states = [
+                ("seen", tls.connections),
+                ("linked", tls.linked),
+                ("opaque", tls.opaque),
+                ("contradicted", tls.contradicted),
+                ("unframed", tls.unframed),
+            ];
+            for (state, n) in states {
+                metrics.set_total(Id::TlsConnections, &[service, state], n);
+            }
+            metrics.set_total(Id::TlsUnlinkedBytes, &[service], tls.unlinked_bytes);
         }
     }
 
@@ -224,6 +244,8 @@ mod tests {
         health.count("exact");
         health.kernel = [("drop_step_ring_full".to_owned(), 3), ("map_full".to_owned(), 4)].into();
         let in_flight = [("svc".to_owned(), 2)].into();
+        let tls =
+            [("svc".to_owned(), TlsCounts { opaque: 3, unlinked_bytes: 70, ..TlsCounts::default() })].into();
         Snapshot {
             taken_ns,
             health,
@@ -231,6 +253,7 @@ mod tests {
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
             in_flight,
+            tls,
             lag_ns: 500_000_000,
             recording: Recording::default(),
         }
@@ -279,6 +302,8 @@ mod tests {
             r#"stagelens_kernel_events_total{counter="map_full"} 4"#,
             r#"stagelens_recording_state{state="off"} 1.0"#,
             r#"inference_requests_in_flight{service="svc"} 2.0"#,
+            r#"stagelens_tls_connections_total{service="svc",state="opaque"} 3"#,
+            r#"stagelens_tls_unlinked_bytes_total{service="svc"} 70"#,
             "stagelens_event_lag_seconds 0.5",
             "stagelens_ready 1.0",
         ] {

@@ -12,11 +12,14 @@ use crate::{
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// Requests kept back.
 const KEPT: usize = 4096;
+/// Content events of them, 16 bytes each; a request beyond is not kept back.
+const KEPT_EVENTS: usize = 1 << 20;
 
 /// The requests that wait.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
     waiting: BTreeMap<ExchangeId, Box<Ended>>,
+    events: usize,
 }
 
 impl Deliveries {
@@ -25,21 +28,32 @@ impl Deliveries {
         let Some(id) = ended.exchange.id.filter(|_| ended.exchange.awaits_delivery) else {
             return Some(ended);
         };
+        if self.events + ended.exchange.content.len() > KEPT_EVENTS {
+            health.limit("deliveries");
+            return Some(ended);
+        }
         let evicted = if self.waiting.len() >= KEPT {
             health.limit("deliveries");
             self.waiting.pop_first()
         } else {
             None
         };
+        self.events += ended.exchange.content.len();
         self.waiting.insert(id, ended);
-        evicted.map(|(_, ended)| ended)
+        evicted.map(|(_, ended)| self.left(ended))
     }
 
     /// A delivery: the request it completes.
     pub(super) fn delivered(&mut self, id: ExchangeId, delivery: Option<Delivery>) -> Option<Box<Ended>> {
-        let mut ended = self.waiting.remove(&id)?;
+        let ended = self.waiting.remove(&id)?;
+        let mut ended = self.left(ended);
         ended.exchange.delivery = delivery;
         Some(ended)
+    }
+
+    fn left(&mut self, ended: Box<Ended>) -> Box<Ended> {
+        self.events -= ended.exchange.content.len();
+        ended
     }
 
     /// Time passes, or the run ends: the requests that are not waited for any more, in order.
@@ -52,6 +66,7 @@ impl Deliveries {
         let is_late = |ended: &Ended| ended.exchange.last_byte_out_ns.unwrap_or_default() <= limit;
         let late: Vec<_> =
             self.waiting.extract_if(.., |_, ended| is_late(ended)).map(|(_, ended)| *ended).collect();
+        self.events -= late.iter().map(|ended| ended.exchange.content.len()).sum::<usize>();
         if !late.is_empty() {
             health.limit_by("deliveries_unfinished", late.len() as u64);
         }
@@ -71,7 +86,7 @@ mod tests {
             awaits_delivery: true,
             ..Exchange::default()
         };
-        Box::new(Ended { exchange, assignment: Assignment::default() })
+        Box::new(Ended { exchange, assignment: Assignment::default(), deadline: None, inner: None })
     }
 
     fn ids(all: &[Ended]) -> Vec<u64> {
@@ -103,5 +118,22 @@ mod tests {
         let out = (0..=KEPT as u64).filter_map(|id| deliveries.over(over(id, 1), &mut health));
         assert_eq!(ids(&out.map(|ended| *ended).collect::<Vec<_>>()), [0]);
         assert_eq!(health.limits["deliveries"], 1);
+    }
+
+    #[test]
+    fn so_are_their_content_events() {
+        let (mut deliveries, mut health) = (Deliveries::default(), Health::default());
+        let event = crate::track::ContentEvent { time_ns: 1, tid: 1 };
+        let long = |id| {
+            let mut ended = over(id, 1);
+            ended.exchange.content = vec![event; KEPT_EVENTS / 4];
+            ended
+        };
+        assert!((0..4).all(|id| deliveries.over(long(id), &mut health).is_none()));
+        assert!(deliveries.over(long(4), &mut health).is_some());
+        assert!(deliveries.delivered(ExchangeId(2), None).is_some());
+        assert!(deliveries.over(long(5), &mut health).is_none());
+        assert_eq!(deliveries.expired(&Tracked::End { time_ns: 0 }, &mut health).len(), 4);
+        assert_eq!((deliveries.events, health.limits["deliveries"]), (0, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Loading the programs and attaching them: raw tracepoints once, uprobes once per CUDA driver file.
+//! Loading the programs and attaching them: raw tracepoints once, uprobes once per library file.
 //!
 //! Every program is loaded by itself, so that a refusal costs one feature. Nothing is pinned and nothing mounted:
 //! when this process ends, in whatever way, the kernel removes every program and probe.
@@ -24,8 +24,9 @@ use super::{
     error::chain,
     hazards::{self, Decision, Facts, KernelVersion},
     prologue,
-    table::{Program, Row, Symbol, TABLE},
-    targets::{Driver, FileId},
+    table::{Program, TABLE},
+    targets::{FileId, Kind, Library},
+    tls,
     verdict::{CostClass, Intent, Outcome, ProbeVerdict, judge},
 };
 
@@ -50,18 +51,10 @@ pub const TRACEPOINTS: &[Tracepoint] = &[
     Tracepoint { program: names::PROG_EXIT, name: "sched_process_exit" },
 ];
 
-/// Every uprobe program. A program that fires at the return stands before its partner at the entry: attached in this
-/// order and detached in reverse, no call is left waiting for a return that nobody sees.
-pub const UPROBES: &[Program] = &[
-    names::PROG_SYNC_RETURN,
-    names::PROG_SYNC_ENTER,
-    names::PROG_MEMORY_RETURN,
-    names::PROG_MEMORY_ENTER,
-    names::PROG_EVENT_RECORD,
-    names::PROG_WAIT_EVENT,
-    names::PROG_COPY,
-    names::PROG_LAUNCH,
-];
+/// Every uprobe program.
+pub fn uprobes() -> impl Iterator<Item = Program> {
+    [Kind::Cuda, Kind::Tls].into_iter().flat_map(Kind::programs).copied()
+}
 
 /// What is not known without a program.
 pub fn loses(program: Program) -> &'static str {
@@ -82,6 +75,8 @@ pub fn loses(program: Program) -> &'static str {
         }
         names::PROG_COPY => "copies are not counted",
         names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
+        names::PROG_TLS_RETURN | names::PROG_TLS_ENTER => "requests over TLS are not seen",
+        names::PROG_TLS_FREE => "a TLS connection whose memory is used again may continue an old one",
         _ => "something is not known",
     }
 }
@@ -94,11 +89,12 @@ pub struct Attacher {
     /// Programs that the kernel refused, with its reason.
     refused: BTreeMap<Program, String>,
     tracepoints: Vec<ProbeVerdict>,
-    libraries: BTreeMap<FileId, Library>,
+    libraries: BTreeMap<FileId, Attached>,
 }
 
 #[derive(Debug)]
-struct Library {
+struct Attached {
+    kind: Kind,
     links: Vec<UProbeLink>,
     verdicts: Vec<ProbeVerdict>,
 }
@@ -113,11 +109,12 @@ struct Point<'a> {
 impl Attacher {
     /// All verdicts: tracepoints, then programs that never attach anywhere, then libraries.
     pub fn verdicts(&self) -> Vec<ProbeVerdict> {
-        let refused =
-            self.refused.iter().filter(|(program, _)| UPROBES.contains(program)).map(|(program, why)| {
+        let refused = self.refused.iter().filter(|(program, _)| uprobes().any(|one| one == **program)).map(
+            |(program, why)| {
                 let intent = Intent { program, target: "any library".to_owned(), loses: loses(program) };
                 judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
-            });
+            },
+        );
         let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
         self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
     }
@@ -128,9 +125,9 @@ impl Attacher {
         self.bpf.programs().filter_map(|(name, program)| Some((name.to_owned(), count(program)?))).collect()
     }
 
-    /// Files it is attached to.
-    pub fn libraries(&self) -> usize {
-        self.libraries.len()
+    /// Files of a kind that it is attached to.
+    pub fn libraries(&self, kind: Kind) -> usize {
+        self.libraries.values().filter(|library| library.kind == kind).count()
     }
 
     /// It is attached to this file.
@@ -138,31 +135,31 @@ impl Attacher {
         self.libraries.contains_key(&id)
     }
 
-    /// Attaches every row that the library has, once, for all processes that map it now or later.
-    pub fn attach(&mut self, driver: &Driver) {
-        if self.has(driver.id) {
+    /// Attaches to every function that the library has, once, for all processes that map it now or later.
+    pub fn attach(&mut self, library: &Library) {
+        if self.has(library.id) {
             return;
         }
-        let mut library = Library { links: Vec::new(), verdicts: Vec::new() };
-        for program in UPROBES {
+        let mut attached = Attached { kind: library.kind, links: Vec::new(), verdicts: Vec::new() };
+        for program in library.kind.programs() {
             if self.refused.contains_key(program) {
                 continue;
             }
-            let (verdict, links) = self.attach_program(program, driver);
-            library.links.extend(links);
-            library.verdicts.push(verdict);
+            let (verdict, links) = self.attach_program(program, library);
+            attached.links.extend(links);
+            attached.verdicts.push(verdict);
         }
-        self.libraries.insert(driver.id, library);
+        self.libraries.insert(library.id, attached);
     }
 
-    fn attach_program(&mut self, program: Program, driver: &Driver) -> (ProbeVerdict, Vec<UProbeLink>) {
-        let (points, absent) = points(program, driver);
+    fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<UProbeLink>) {
+        let (points, absent) = points(program, library);
         let intent =
-            Intent { program, target: driver.path.to_string_lossy().into_owned(), loses: loses(program) };
+            Intent { program, target: library.path.to_string_lossy().into_owned(), loses: loses(program) };
         let mut outcome = Outcome { absent, ..Outcome::default() };
         let mut links = Vec::new();
         for point in &points {
-            match self.attach_point(program, driver, point) {
+            match self.attach_point(program, library, point) {
                 Ok((link, cost)) => {
                     links.push(link);
                     outcome.attached += 1;
@@ -178,7 +175,7 @@ impl Attacher {
     fn attach_point(
         &mut self,
         name: Program,
-        driver: &Driver,
+        library: &Library,
         point: &Point<'_>,
     ) -> Result<(UProbeLink, CostClass), Refusal> {
         let place = prologue::place(&point.function.prologue);
@@ -202,7 +199,7 @@ impl Attacher {
             cookie: Some(point.cookie),
         };
         // Through our own descriptor: the process that maps the file may be gone, its path may lead elsewhere.
-        let path = format!("/proc/self/fd/{}", driver.file.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", library.file.as_raw_fd());
         let failed = |error: aya::programs::ProgramError| Refusal::Failed(chain(&error));
         let id = program.attach(at, path, UProbeScope::AllProcesses).map_err(failed)?;
         Ok((program.take_link(id).map_err(failed)?, place.instruction.cost()))
@@ -270,13 +267,35 @@ enum Refusal {
 }
 
 /// Places of one program in a library, and the rows that every driver should have and this one lacks.
-fn points<'a>(program: Program, driver: &'a Driver) -> (Vec<Point<'a>>, Vec<&'static str>) {
-    let mut points: Vec<Point<'a>> = Vec::new();
+fn points(program: Program, library: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {
+    match library.kind {
+        Kind::Cuda => cuda_points(program, library),
+        Kind::Tls => tls_points(program, library),
+    }
+}
+
+fn tls_points(program: Program, library: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {
+    let wanted = tls::FUNCTIONS.iter().filter(|function| function.programs.contains(&program));
+    let (mut points, mut absent) = (Vec::new(), Vec::new());
+    for function in wanted {
+        match library.functions.get(function.symbol) {
+            Some(found) => add_point(&mut points, function.symbol, found, function.cookie),
+            None if function.required => absent.push(function.symbol),
+            None => {}
+        }
+    }
+    (points, absent)
+}
+
+fn cuda_points(program: Program, driver: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {
+    let mut points = Vec::new();
     let mut absent = Vec::new();
     let rows = (0u16..).zip(TABLE).filter(|(_, row)| row.programs().contains(&program));
     for (number, row) in rows {
         for &symbol in row.symbols {
-            add_point(&mut points, number, row, symbol, driver);
+            if let Some(function) = driver.functions.get(symbol.name) {
+                add_point(&mut points, symbol.name, function, row.cookie(number, symbol).encode());
+            }
         }
         let has_any = row.symbols.iter().any(|symbol| driver.functions.contains_key(symbol.name));
         if row.required && !has_any {
@@ -287,22 +306,24 @@ fn points<'a>(program: Program, driver: &'a Driver) -> (Vec<Point<'a>>, Vec<&'st
 }
 
 /// Two names of one address are one place: attached twice, each call would count twice.
-fn add_point<'a>(points: &mut Vec<Point<'a>>, number: u16, row: &Row, symbol: Symbol, driver: &'a Driver) {
-    let Some(function) = driver.functions.get(symbol.name) else { return };
-    if points.iter().any(|point| point.function.offset == function.offset) {
-        return;
+fn add_point<'a>(points: &mut Vec<Point<'a>>, name: &'static str, function: &'a Function, cookie: u64) {
+    if points.iter().all(|point| point.function.offset != function.offset) {
+        points.push(Point { name, function, cookie });
     }
-    points.push(Point { name: symbol.name, function, cookie: row.cookie(number, symbol).encode() });
 }
 
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, path::PathBuf};
 
-    use super::{super::elf::PROLOGUE, *};
+    use super::{
+        super::{elf::PROLOGUE, table::Row},
+        *,
+    };
 
-    fn driver(functions: &[(&'static str, u64)]) -> Driver {
-        Driver {
+    fn driver(functions: &[(&'static str, u64)]) -> Library {
+        Library {
+            kind: Kind::Cuda,
             id: FileId { device: 1, inode: 2 },
             path: PathBuf::from("/lib/libcuda.so.1"),
             file: tempfile::tempfile().unwrap(),
@@ -315,16 +336,17 @@ mod tests {
 
     #[test]
     fn every_program_of_the_table_is_attached_and_has_a_sentence() {
-        let used: BTreeSet<_> = TABLE.iter().flat_map(Row::programs).copied().collect();
-        assert_eq!(used, UPROBES.iter().copied().collect());
-        for program in UPROBES.iter().copied().chain(TRACEPOINTS.iter().map(|point| point.program)) {
+        let tls = tls::FUNCTIONS.iter().flat_map(|function| function.programs);
+        let used: BTreeSet<_> = TABLE.iter().flat_map(Row::programs).chain(tls).copied().collect();
+        assert_eq!(used, uprobes().collect());
+        for program in uprobes().chain(TRACEPOINTS.iter().map(|point| point.program)) {
             assert_ne!(loses(program), loses("no such program"), "{program}");
         }
     }
 
     #[test]
     fn a_return_program_stands_before_its_partner() {
-        let place = |name: &str| UPROBES.iter().position(|&program| program == name).unwrap();
+        let place = |name: &str| uprobes().position(|program| program == name).unwrap();
         for row in TABLE {
             if let [enter, leave] = row.programs() {
                 assert!(place(leave) < place(enter), "{}", row.name);

@@ -233,6 +233,22 @@ impl Btf {
             protocol: self.offset("sock.sk_protocol").unwrap_or(0),
             ..self.network_offsets().unwrap_or_default()
         })
+        .map(|offsets| self.with_unix(offsets))
+    }
+
+    /// Adds those for unix sockets, if all of them are there.
+    fn with_unix(&self, offsets: Offsets) -> Offsets {
+        let unix = || -> Result<Offsets, BtfError> {
+            let inode = self.offset("socket_alloc.vfs_inode")? + self.offset("inode.i_ino")?;
+            Ok(Offsets {
+                unix_peer: self.offset("unix_sock.peer")?,
+                unix_address: self.offset("unix_sock.addr")?,
+                sock_socket: self.offset("sock.sk_socket")?,
+                socket_inode: inode - self.offset("socket_alloc.socket")?,
+                ..offsets
+            })
+        };
+        unix().unwrap_or(offsets)
     }
 
     /// The offsets for arrival and acknowledgement alone; the others are 0.

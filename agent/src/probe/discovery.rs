@@ -4,13 +4,14 @@
 //! A full look at `/proc` comes at the scan interval, stretched where it would cost more than a hundredth of a core;
 //! hints from the ring buffer bring the processes concerned forward.
 
-mod drivers;
 pub mod group;
 mod hints;
+mod libraries;
 mod output;
 mod scan;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -25,10 +26,11 @@ pub use output::KernelMaps;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use self::{drivers::Drivers, group::Wanted, output::Output, scan::Scanner};
+use self::{group::Wanted, libraries::Libraries, output::Output, scan::Scanner};
 use super::{
     attach::Attacher,
     status::{ScanStatus, Status},
+    targets::Kind,
 };
 use crate::source::procfs::ProcFs;
 
@@ -51,6 +53,8 @@ pub struct Parts {
     pub observations: SyncSender<Vec<u8>>,
     /// What the operator asked for.
     pub wanted: Wanted,
+    /// TLS libraries are attached to.
+    pub tls: bool,
     /// Least time between full looks.
     pub interval: Duration,
     /// Shown to the outside.
@@ -64,7 +68,9 @@ pub struct Parts {
 /// State of the thread.
 pub struct Discovery {
     scanner: Scanner,
-    drivers: Drivers,
+    drivers: Libraries,
+    /// `None` where they are not wanted.
+    tls: Option<Libraries>,
     attacher: Attacher,
     output: Output,
     wanted: Wanted,
@@ -80,7 +86,8 @@ impl Discovery {
     pub fn new(parts: Parts) -> Self {
         Self {
             scanner: Scanner::new(parts.procfs),
-            drivers: Drivers::default(),
+            drivers: Libraries::new(Kind::Cuda),
+            tls: parts.tls.then(|| Libraries::new(Kind::Tls)),
             attacher: parts.attacher,
             output: Output::new(parts.maps, parts.observations),
             wanted: parts.wanted,
@@ -152,12 +159,17 @@ impl Discovery {
 
     /// Brings everything in line with what is known now.
     fn apply(&mut self, now: Instant) {
-        self.drivers.identify(&self.scanner, now);
-        let facts = self.scanner.facts(|id| self.drivers.is_driver(id));
+        self.drivers.identify(&self.scanner, |_| true, now);
+        let facts = self.scanner.facts(|id| self.drivers.is_one(id));
         let services = group::services(&facts, &self.wanted, self.output.assigned());
         // Attached before they are watched: the first step of a process is then whole, or not seen at all.
-        let watched = services.iter().flat_map(|service| service.pids.iter().copied()).collect();
+        let watched: BTreeSet<u32> =
+            services.iter().flat_map(|service| service.pids.iter().copied()).collect();
         self.drivers.attach(&self.scanner, &watched, &mut self.attacher, now);
+        if let Some(tls) = &mut self.tls {
+            tls.identify(&self.scanner, |pid| watched.contains(&pid), now);
+            tls.attach(&self.scanner, &watched, &mut self.attacher, now);
+        }
         if self.output.apply(&facts, &services, &self.scanner) {
             self.publish();
         }
@@ -169,6 +181,7 @@ impl Discovery {
         self.scan.observations_dropped = self.output.dropped();
         let mut probes = self.attacher.verdicts();
         probes.extend(self.drivers.failures());
+        probes.extend(self.tls.iter().flat_map(Libraries::failures));
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.probes = probes;
         status.services = self.output.services();

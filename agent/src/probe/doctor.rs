@@ -12,7 +12,7 @@ use super::{
     object::BPF_OBJECT,
     prologue::Instruction,
     session::{Settings, in_host_pid_namespace, running_kernel},
-    targets::{driver_mappings, open_driver},
+    targets::{Kind, mapped, open_library},
 };
 use crate::source::procfs::ProcFs;
 
@@ -248,7 +248,7 @@ fn return_probes(kernel: KernelVersion) -> Check {
             "return probes",
             Grade::Warn,
             sentence,
-            "they are not attached, so GPU steps and memory calls are not seen",
+            "they are not attached, so GPU steps, memory calls and requests over TLS are not seen",
             "update the kernel",
         ),
     }
@@ -287,8 +287,9 @@ fn drivers(settings: &Settings) -> Check {
     let procfs = ProcFs::default();
     let (mut users, mut failure) = (0usize, None);
     for pid in procfs.pids().unwrap_or_default() {
-        for mapping in driver_mappings(&procfs, pid).unwrap_or_default() {
-            match open_driver(&procfs, pid, &mapping) {
+        let exe = procfs.exe(pid).unwrap_or_default();
+        for mapping in mapped(&procfs, pid, &exe).unwrap_or_default().cuda {
+            match open_library(Kind::Cuda, &procfs, pid, &mapping) {
                 Ok(Some(_)) => users += 1,
                 Ok(None) => {}
                 Err(error) => failure = Some(chain(&error)),

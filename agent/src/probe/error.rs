@@ -50,6 +50,9 @@ pub enum ProbeError {
     /// Network timing was demanded.
     #[error("socket.network_timing = \"on\" cannot be had on this kernel: {0}")]
     NetworkTiming(String),
+    /// No way to be woken by the kernel side.
+    #[error("cannot wait for the ring buffer")]
+    Ring(#[source] io::Error),
     /// No thread for discovery.
     #[error("cannot start the discovery thread")]
     Thread(#[source] io::Error),

@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use wire::socket::Offsets;
+use aya::maps::{HashMap, MapData};
+use wire::socket::{Offsets, SockId};
 
 use super::{
     attach::{self, Maps, Options},
@@ -53,6 +54,16 @@ pub enum NetworkTiming {
     Off,
 }
 
+/// Whether plaintext of TLS is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// Wherever a watched process uses a library that can be attached to.
+    #[default]
+    Auto,
+    /// Nothing is attached: connections that speak TLS are opaque.
+    Off,
+}
+
 /// What to watch, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -68,6 +79,8 @@ pub struct Settings {
     pub socket_tier: SocketTier,
     /// Whether arrival and delivery are seen on the network.
     pub network_timing: NetworkTiming,
+    /// Whether plaintext of TLS is seen.
+    pub tls: Tls,
 }
 
 impl Default for Settings {
@@ -80,6 +93,7 @@ impl Default for Settings {
             ring_bytes: 8 << 20,
             socket_tier: SocketTier::Auto,
             network_timing: NetworkTiming::Auto,
+            tls: Tls::Auto,
         }
     }
 }
@@ -91,6 +105,7 @@ pub struct Session {
     stopped: Arc<AtomicBool>,
     hints: Hints,
     thread: Option<JoinHandle<()>>,
+    whole_calls: HashMap<MapData, u64, u64>,
 }
 
 impl Session {
@@ -118,7 +133,8 @@ impl Session {
         if settings.network_timing == NetworkTiming::On {
             check_network_timing(&status)?;
         }
-        let Maps { ring, scope, listen, ports, counters } = maps;
+        let Maps { ring, scope, listen, ports, counters, whole_calls } = maps;
+        let ring = RingSource::new(ring).map_err(ProbeError::Ring)?;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -128,6 +144,7 @@ impl Session {
             maps: KernelMaps { scope, listen, ports, counters },
             observations,
             wanted: wanted(settings),
+            tls: settings.tls == Tls::Auto,
             interval: settings.scan_interval,
             status: Arc::clone(&status),
             stopped: Arc::clone(&stopped),
@@ -137,7 +154,8 @@ impl Session {
             .name("discovery".to_owned())
             .spawn(move || discovery.run(&receiver))
             .map_err(ProbeError::Thread)?;
-        Ok((Self { status, stopped, hints, thread: Some(thread) }, RingSource::new(ring)))
+        let session = Self { status, stopped, hints, thread: Some(thread), whole_calls };
+        Ok((session, ring))
     }
 
     /// State at this moment.
@@ -150,6 +168,14 @@ impl Session {
                 .push("the discovery thread has ended: restart the agent, and report this".to_owned());
         }
         status
+    }
+
+    /// Captures long calls on a socket whole from now on, until it closes or [`wire::names::WHOLE_CALLS`] is full of
+    /// newer ones.
+    pub fn want_whole(&mut self, socket: SockId) {
+        if let Err(error) = self.whole_calls.insert(socket.sock, socket.birth_ns, 0) {
+            tracing::debug!(%error, "long calls of a connection stay cut");
+        }
     }
 
     /// Where the reader of the ring buffer reports what it reads: pass every record to [`Hints::observe`], so that new

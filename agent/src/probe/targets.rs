@@ -1,4 +1,4 @@
-//! Libraries that a process maps, by identity, and which of them are a CUDA driver.
+//! Libraries that a process maps, by identity, and which of them are a CUDA driver or have TLS in them.
 //!
 //! A library is identified by device and inode, never by path: paths differ between mount namespaces, and a file can
 //! be replaced or deleted while it is mapped. It is opened through `/proc/PID/map_files`, which leads to the mapped
@@ -21,10 +21,12 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
+use wire::names;
 
 use super::{
     elf::{self, ElfError, Function},
-    table::{DRIVER_MARK, TABLE},
+    table::{DRIVER_MARK, Program, TABLE},
+    tls,
 };
 use crate::source::procfs::{ProcError, ProcFs};
 
@@ -86,9 +88,54 @@ pub enum TargetError {
     },
 }
 
-/// A CUDA driver library, open.
+/// What a library is probed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A CUDA driver.
+    Cuda,
+    /// OpenSSL or one of its kind, in a library of its own or within a program.
+    Tls,
+}
+
+impl Kind {
+    /// Programs that are attached to it. One that fires at the return of a function stands before its partner at the
+    /// entry: attached in this order and detached in reverse, no call is left waiting for a return that nobody sees.
+    pub const fn programs(self) -> &'static [Program] {
+        match self {
+            Self::Cuda => &[
+                names::PROG_SYNC_RETURN,
+                names::PROG_SYNC_ENTER,
+                names::PROG_MEMORY_RETURN,
+                names::PROG_MEMORY_ENTER,
+                names::PROG_EVENT_RECORD,
+                names::PROG_WAIT_EVENT,
+                names::PROG_COPY,
+                names::PROG_LAUNCH,
+            ],
+            Self::Tls => &[names::PROG_TLS_RETURN, names::PROG_TLS_ENTER, names::PROG_TLS_FREE],
+        }
+    }
+
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Cuda => DRIVER_MARK,
+            Self::Tls => tls::TLS_MARK,
+        }
+    }
+
+    fn symbols(self) -> Vec<&'static str> {
+        match self {
+            Self::Cuda => TABLE.iter().flat_map(|row| row.symbols).map(|symbol| symbol.name).collect(),
+            Self::Tls => tls::FUNCTIONS.iter().map(|function| function.symbol).collect(),
+        }
+    }
+}
+
+/// A library that is probed, open.
 #[derive(Debug)]
-pub struct Driver {
+pub struct Library {
+    /// What for.
+    pub kind: Kind,
     /// Identity.
     pub id: FileId,
     /// Path in the mount namespace where it was found first.
@@ -99,11 +146,20 @@ pub struct Driver {
     pub functions: BTreeMap<&'static str, Function>,
 }
 
-/// Executable mappings of files named like a CUDA driver.
-pub fn driver_mappings(procfs: &ProcFs, pid: u32) -> Result<Vec<Mapping>, ProcError> {
+/// Executable mappings of a process that may be worth a look inside, a file once.
+#[derive(Debug, Default)]
+pub struct Mapped {
+    /// Named like a CUDA driver.
+    pub cuda: Vec<Mapping>,
+    /// The program itself, and what is named like a library that has TLS in it.
+    pub tls: Vec<Mapping>,
+}
+
+/// Reads the memory map of a process whose program is `exe`.
+pub fn mapped(procfs: &ProcFs, pid: u32, exe: &Path) -> Result<Mapped, ProcError> {
     let mut reader = procfs.maps(pid)?;
     let read = |source| ProcError::Read { path: procfs.path(pid, "maps"), source };
-    let mut found: Vec<Mapping> = Vec::new();
+    let mut found = Mapped::default();
     let mut line = Vec::new();
     for _ in 0..MAX_LINES {
         line.clear();
@@ -111,8 +167,15 @@ pub fn driver_mappings(procfs: &ProcFs, pid: u32) -> Result<Vec<Mapping>, ProcEr
             break;
         }
         let Some(mapping) = parse_line(&line) else { continue };
-        if is_driver_name(&mapping.path) && found.iter().all(|known| known.file != mapping.file) {
-            found.push(mapping);
+        let list = if is_driver_name(&mapping.path) {
+            &mut found.cuda
+        } else if mapping.path == exe || may_have_tls(&mapping.path) {
+            &mut found.tls
+        } else {
+            continue;
+        };
+        if list.iter().all(|known| known.file != mapping.file) {
+            list.push(mapping);
         }
     }
     Ok(found)
@@ -122,6 +185,13 @@ pub fn driver_mappings(procfs: &ProcFs, pid: u32) -> Result<Vec<Mapping>, ProcEr
 fn is_driver_name(path: &Path) -> bool {
     let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
     name.strip_prefix(b"libcuda.so").is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+}
+
+/// OpenSSL by itself, under whatever name packagers give it, and what is often built with it inside.
+fn may_have_tls(path: &Path) -> bool {
+    const NAMES: [&[u8]; 5] = [b"libssl.so", b"libssl-", b"libpython3", b"libnode.so", b"_ssl."];
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    NAMES.iter().any(|known| name.starts_with(known))
 }
 
 /// One line: `start-end perms offset major:minor inode   path`. `None` for mappings without a file, without
@@ -170,15 +240,18 @@ fn unescape(path: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(plain))
 }
 
-/// Opens a mapped file. `Ok(None)`: it has the name of a CUDA driver but is none.
-pub fn open_driver(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<Option<Driver>, TargetError> {
+/// Opens a mapped file. `Ok(None)`: it has the name of a library of this kind but is none.
+pub fn open_library(
+    kind: Kind,
+    procfs: &ProcFs,
+    pid: u32,
+    mapping: &Mapping,
+) -> Result<Option<Library>, TargetError> {
     let file = open_mapped(procfs, pid, mapping)?;
-    let wanted: Vec<&'static str> =
-        TABLE.iter().flat_map(|row| row.symbols).map(|symbol| symbol.name).collect();
-    let functions = elf::functions(&file, &wanted)
+    let functions = elf::functions(&file, &kind.symbols())
         .map_err(|source| TargetError::Elf { path: mapping.path.clone(), source })?;
-    let is_driver = functions.contains_key(DRIVER_MARK);
-    Ok(is_driver.then(|| Driver { id: mapping.file, path: mapping.path.clone(), file, functions }))
+    let is_one = functions.contains_key(kind.mark());
+    Ok(is_one.then(|| Library { kind, id: mapping.file, path: mapping.path.clone(), file, functions }))
 }
 
 fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, TargetError> {
@@ -251,6 +324,18 @@ mod tests {
     }
 
     #[test]
+    fn names_that_may_have_tls_are_told_from_others() {
+        for name in
+            ["libssl.so.3", "libssl.so.1.1", "libssl-3e69114b.so.1.1", "libpython3.12.so.1.0", "_ssl.abi3.so"]
+        {
+            assert!(may_have_tls(&Path::new("/x").join(name)), "{name}");
+        }
+        for name in ["libssl3.so", "libcrypto.so.3", "my_ssl.so", "libgnutls.so.30"] {
+            assert!(!may_have_tls(&Path::new("/x").join(name)), "{name}");
+        }
+    }
+
+    #[test]
     fn a_mapped_file_is_opened_through_the_process_root_and_checked() {
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("7/root/lib/libcuda.so.1");
@@ -260,19 +345,23 @@ mod tests {
         let line = |inode: u64| format!("1000-2000 r-xp 0 fe:01 {inode}   /lib/libcuda.so.1\n").repeat(2);
         fs::write(folder.path().join("7/maps"), line(inode)).unwrap();
         let procfs = ProcFs::new(folder.path());
-        let mappings = driver_mappings(&procfs, 7).unwrap();
+        let drivers = || mapped(&procfs, 7, Path::new("/bin/server")).unwrap().cuda;
+        let mappings = drivers();
         assert_eq!(mappings.len(), 1, "one file, however often mapped");
-        assert!(matches!(open_driver(&procfs, 7, &mappings[0]), Err(TargetError::Elf { .. })));
+        assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &mappings[0]), Err(TargetError::Elf { .. })));
         fs::write(folder.path().join("7/maps"), line(inode + 1)).unwrap();
-        let replaced = driver_mappings(&procfs, 7).unwrap();
-        assert!(matches!(open_driver(&procfs, 7, &replaced[0]), Err(TargetError::Replaced { .. })));
+        let replaced = drivers();
+        assert!(matches!(
+            open_library(Kind::Cuda, &procfs, 7, &replaced[0]),
+            Err(TargetError::Replaced { .. })
+        ));
 
         // Opening a FIFO would wait for a writer for ever.
         fs::remove_file(&library).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, &library, Mode::RUSR).unwrap();
         let inode = fs::metadata(&library).unwrap().ino();
         fs::write(folder.path().join("7/maps"), line(inode)).unwrap();
-        let fifo = driver_mappings(&procfs, 7).unwrap();
-        assert!(matches!(open_driver(&procfs, 7, &fifo[0]), Err(TargetError::Replaced { .. })));
+        let fifo = drivers();
+        assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &fifo[0]), Err(TargetError::Replaced { .. })));
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Live {
     pub(crate) alone_at_read: bool,
     /// When the first other request was read while this one was in flight.
     pub(crate) joined_ns: Option<u64>,
+    /// A request of the same service that was made for it stands for it.
+    pub(crate) forwarded: bool,
     /// Some request that overlapped this one ended without a known assignment, so steps may hold more requests
     /// than are counted.
     pub(crate) blurred: bool,

@@ -16,7 +16,7 @@ pub enum Outcome {
     /// Status 5xx.
     #[serde(rename = "server_5xx")]
     Server5xx,
-    /// Status 408 or 504, or the client gave up after a long silence.
+    /// Status 408 or 504; or the client closed before any answer, after as long a silence as others did.
     Timeout,
     /// The client closed or reset before the end of the answer.
     ClientDisconnect,
@@ -71,6 +71,10 @@ pub enum Flag {
     RoleGuessed,
     /// A negative interval was set to zero.
     ClockAdjusted,
+    /// A body could not be read, since it is compressed: what it would tell is missing.
+    Opaque,
+    /// Which request to the server behind a proxy belongs to this one was inferred.
+    NestedGuessed,
 }
 
 /// The record of one request. One flat JSON object a line; an absent field is not known, never zero.
@@ -198,6 +202,31 @@ pub struct RequestRecord {
     pub devices: Vec<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
+    /// After how long the clients of this service give up, from those that did after the same time, where this one's
+    /// client did: then the outcome is `timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_deadline_s: Option<f64>,
+    /// How many those are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_deadline_samples: Option<u64>,
+    /// Exchanges that belong to this request beside the client's own, where it went through a proxy or a front: the
+    /// `inner_…` fields are of the last server in the chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inner_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inner_service: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inner_pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inner_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_inner_first_byte_in_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_inner_read_done_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_inner_first_token_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t_inner_last_byte_out_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

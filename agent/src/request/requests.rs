@@ -8,14 +8,16 @@ use super::{
     align::Scratch,
     assign::{Assignment, Question, assign},
     batch,
+    deadlines::Deadline,
     live::{First, Live},
+    nesting::Nesting,
     record::{Confidence, Outcome},
     service::Service,
     step::StepInfo,
 };
 use crate::{
     health::Health,
-    track::{ContentEvent, Delivery, Exchange, ExchangeId, ServiceId, Tracked},
+    track::{Client, ContentEvent, Delivery, Exchange, ExchangeId, ServiceId, Sight, Tracked},
 };
 
 /// Requests in flight that are remembered.
@@ -46,6 +48,31 @@ pub struct Ended {
     pub exchange: Exchange,
     /// Its steps; the default when its beginning or end was not seen.
     pub assignment: Assignment,
+    /// When clients of the service give up, where this one did so.
+    pub deadline: Option<Deadline>,
+    /// The server behind the one that the client talked to, where a request went through several.
+    pub inner: Option<Inner>,
+}
+
+/// What the last server in a chain says of a request that came to it through others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inner {
+    /// Exchanges that belong to the request beside the client's own.
+    pub count: u64,
+    /// Service of the process.
+    pub service: Option<ServiceId>,
+    /// Process that read the request.
+    pub pid: u32,
+    /// Port it was accepted on.
+    pub local_port: Option<u16>,
+    /// First request byte arrived there.
+    pub first_byte_in_ns: Option<u64>,
+    /// Last request byte read.
+    pub read_done_ns: Option<u64>,
+    /// First content-bearing event written, of a stream.
+    pub first_token_ns: Option<u64>,
+    /// Last response byte written.
+    pub last_byte_out_ns: Option<u64>,
 }
 
 /// Requests and steps of all services. Pure: time comes from what it is given.
@@ -53,6 +80,9 @@ pub struct Ended {
 pub struct Requests {
     live: BTreeMap<ExchangeId, Live>,
     services: BTreeMap<ServiceId, Service>,
+    nesting: Nesting,
+    /// Requests that became whole.
+    whole: Vec<Box<Ended>>,
     scratch: Scratch,
     /// Records that the kernel side has lost, as last seen.
     losses: u64,
@@ -67,12 +97,21 @@ impl Requests {
     /// Takes one piece of news and appends what became final to `out`.
     pub fn apply(&mut self, tracked: Tracked, health: &mut Health, out: &mut Vec<Settled>) {
         match tracked {
-            Tracked::RequestRead { exchange, service, time_ns, tid } => {
+            Tracked::Begun { exchange, pid, time_ns } => self.begun(exchange, pid, time_ns, health),
+            Tracked::Forgotten { exchange } => {
+                self.nesting.forget(exchange);
+            }
+            Tracked::RequestRead { exchange, service, time_ns, tid, client, sight } => {
+                self.forwarded(exchange, service, client, *sight);
                 self.read(exchange, service, time_ns, tid, health);
             }
             Tracked::Content { exchange, event } => self.content(exchange, event, health),
             Tracked::Finished(exchange) => self.finished(*exchange, health, out),
-            Tracked::Delivered { exchange, delivery } => out.push(Settled::Delivered(exchange, delivery)),
+            Tracked::Delivered { exchange, delivery } => {
+                if !self.nesting.delivered(exchange, delivery) {
+                    out.push(Settled::Delivered(exchange, delivery));
+                }
+            }
             Tracked::Step { service, step } => {
                 self.step(service, &step, health);
                 out.push(Settled::Step(service, step));
@@ -83,11 +122,16 @@ impl Requests {
             }
             // Its steps stop by themselves, and are needed until the requests that they served are over.
             Tracked::ProcessExit { service, time_ns, .. } => self.prune(service, time_ns),
+            Tracked::WantWhole(_) => {}
             Tracked::Tick { time_ns } => {
                 self.notice_losses(health);
                 self.services.values_mut().for_each(|s| s.prune(time_ns));
+                self.nesting.tick(time_ns, health, &mut self.whole);
+                self.hand_out(health, out);
             }
             Tracked::End { .. } => {
+                self.nesting.end(&mut self.whole);
+                self.hand_out(health, out);
                 health.limit_by("requests_unfinished_at_end", self.live.len() as u64);
                 *self = Self::default();
             }
@@ -97,6 +141,17 @@ impl Requests {
     /// Requests in flight, by service; services with none are among them.
     pub fn in_flight(&self) -> impl Iterator<Item = (ServiceId, usize)> {
         self.services.iter().map(|(id, service)| (*id, service.live.len()))
+    }
+
+    /// A request that one in flight seems to be forwarded by takes its place in the books of a common service, so
+    /// that nothing counts twice.
+    fn forwarded(&mut self, id: ExchangeId, service: ServiceId, client: Option<Client>, sight: Sight) {
+        let Some(outer) = self.nesting.read(id, client, sight) else { return };
+        let Some(live) = self.live.get_mut(&outer).filter(|live| live.service == service) else { return };
+        live.forwarded = true;
+        if let (Some(service), Some(read)) = (self.services.get_mut(&service), live.read_ns) {
+            service.live.remove(&(read, outer));
+        }
     }
 
     fn read(&mut self, id: ExchangeId, service_id: ServiceId, read: u64, tid: u32, health: &mut Health) {
@@ -117,6 +172,7 @@ impl Requests {
             reader_tid: tid,
             alone_at_read: service.live.is_empty(),
             joined_ns: None,
+            forwarded: false,
             blurred: false,
             first: None,
             boundary_ns: 0,
@@ -133,6 +189,9 @@ impl Requests {
             health.ignore("content_of_unknown_request");
             return;
         };
+        if live.forwarded {
+            return;
+        }
         live.one_thread &= event.tid == live.reader_tid;
         if live.first.is_some() {
             service.writers.more(id, event);
@@ -163,20 +222,44 @@ impl Requests {
         }
     }
 
-    fn finished(&mut self, exchange: Exchange, health: &mut Health, out: &mut Vec<Settled>) {
+    fn finished(&mut self, mut exchange: Exchange, health: &mut Health, out: &mut Vec<Settled>) {
         let live = self.leave(&exchange);
-        if exchange.probe {
-            health.count("probe");
-            return;
+        let service = exchange.service.and_then(|id| self.services.get_mut(&id)).filter(|_| !exchange.probe);
+        let deadline = service.and_then(|service| service.deadlines.over(&exchange));
+        if deadline.is_some() {
+            exchange.outcome = Some(Outcome::Timeout);
         }
-        let assignment = live.map(|live| self.settle(&exchange, &live)).unwrap_or_default();
-        health.count(match assignment.confidence {
-            Some(Confidence::Exact) => "exact",
-            Some(Confidence::Estimated) => "estimated",
-            Some(Confidence::Bounded) => "bounded",
-            None => "without_stages",
-        });
-        out.push(Settled::Request(Box::new(Ended { exchange, assignment })));
+        // The steps of a request that was forwarded are those of the request that it became.
+        let is_forwarded = self.nesting.answered(&exchange);
+        let own = live.filter(|live| !exchange.probe && !is_forwarded && !live.forwarded);
+        let assignment = own.map(|live| self.settle(&exchange, &live)).unwrap_or_default();
+        let now =
+            exchange.last_byte_out_ns.max(exchange.close_ns).max(exchange.read_done_ns).unwrap_or_default();
+        let ended = Box::new(Ended { exchange, assignment, deadline, inner: None });
+        self.nesting.over(ended, now, health, &mut self.whole);
+        self.hand_out(health, out);
+    }
+
+    /// Hands out the requests that became whole.
+    fn hand_out(&mut self, health: &mut Health, out: &mut Vec<Settled>) {
+        for ended in self.whole.drain(..) {
+            if ended.exchange.probe {
+                health.count("probe");
+                continue;
+            }
+            health.count(match ended.assignment.confidence {
+                Some(Confidence::Exact) => "exact",
+                Some(Confidence::Estimated) => "estimated",
+                Some(Confidence::Bounded) => "bounded",
+                None => "without_stages",
+            });
+            out.push(Settled::Request(ended));
+        }
+    }
+
+    fn begun(&mut self, id: ExchangeId, pid: u32, time_ns: u64, health: &mut Health) {
+        let evicted = self.nesting.begun(id, pid, time_ns, health);
+        self.whole.extend(evicted);
     }
 
     /// Takes a request out of the books.
@@ -185,6 +268,9 @@ impl Requests {
         let id = live.as_ref().map(|l| l.service).or(exchange.service)?;
         let service = self.services.get_mut(&id)?;
         let end = exchange.last_byte_out_ns.max(exchange.close_ns);
+        if live.as_ref().is_some_and(|live| live.forwarded) {
+            return live;
+        }
         if cut_off(exchange.outcome)
             && let Some(end) = end
         {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     busy::Busy,
+    deadlines::Deadlines,
     lag::Lags,
     live::Writers,
     step::{StepInfo, StepLog},
@@ -78,6 +79,8 @@ pub(crate) struct Service {
     pub(crate) writers: Writers,
     /// How long its results take to the socket.
     pub(crate) lags: Lags,
+    /// After how long its clients give up.
+    pub(crate) deadlines: Deadlines,
     /// End of the last request that was cut off, while the engine may still be busy with it.
     cut_off_ns: Option<u64>,
     /// End of the last request whose steps are not known.

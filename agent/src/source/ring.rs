@@ -1,16 +1,22 @@
 //! The kernel's ring buffer as a source of records.
 
-use std::{fmt, io, os::fd::AsFd, time::Duration};
+use std::{fmt, io, mem::MaybeUninit, os::fd::OwnedFd, time::Duration};
 
 use aya::maps::{MapData, RingBuf};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{
+        Timespec,
+        epoll::{self, CreateFlags, Event, EventData, EventFlags},
+    },
     io::Errno,
 };
 
 /// Records written by the kernel side, in order.
 pub struct RingSource {
     ring: RingBuf<MapData>,
+    /// Reports when the kernel side wakes the agent, once each time, and not that there are records: there nearly
+    /// always are.
+    bell: OwnedFd,
 }
 
 impl fmt::Debug for RingSource {
@@ -21,21 +27,22 @@ impl fmt::Debug for RingSource {
 
 impl RingSource {
     /// Takes over the ring buffer.
-    pub fn new(ring: RingBuf<MapData>) -> Self {
-        Self { ring }
+    pub fn new(ring: RingBuf<MapData>) -> io::Result<Self> {
+        let bell = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&bell, &ring, EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?;
+        Ok(Self { ring, bell })
     }
 
-    /// Waits until there is a record, at most `timeout`. `Ok(false)`: none came, or a signal interrupted the wait.
-    pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+    /// Waits until the kernel side has something urgent, or `timeout`: then it is time for all that has come. Ends
+    /// early at a signal.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        let ring = self.ring.as_fd();
-        let mut fds = [PollFd::new(&ring, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(Errno::INTR) => Ok(false),
+        let mut events = [MaybeUninit::<Event>::uninit(); 1];
+        match epoll::wait(&self.bell, &mut events, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

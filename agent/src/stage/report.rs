@@ -2,11 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::{Partition, Stamps, bounds, partition};
+use super::{Partition, Stage, Stamps, bounds, partition};
 use crate::{
     health::Health,
     request::{
-        Ended, RequestRecord,
+        Ended, Inner, RequestRecord,
         record::{Arrival, Confidence, Flag},
     },
     track::{Exchange, ServiceId},
@@ -26,7 +26,7 @@ pub trait Names {
 
 /// The record of a request. Counts what had to be adjusted.
 pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestRecord {
-    let Ended { exchange, assignment } = ended;
+    let Ended { exchange, assignment, deadline, inner } = ended;
     let stamps = stamps(&exchange, &assignment);
     let mut record = RequestRecord {
         ts: exchange.first_byte_in_ns.and_then(|t| names.wall_ns(t)).map(rfc3339),
@@ -38,9 +38,12 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         batch_size_mean: assignment.batch_mean,
         gpu_active_s: assignment.gpu_active_ns.map(seconds),
         alloc_wait_s: assignment.alloc_wait_ns.map(seconds),
+        client_deadline_s: deadline.map(|deadline| seconds(deadline.wait_ns)),
+        client_deadline_samples: deadline.map(|deadline| deadline.samples),
         sampled: true,
         ..RequestRecord::default()
     };
+    behind(&mut record, inner, names);
     delivery(&mut record, &exchange);
     stream_times(&mut record, &exchange);
     wire(&mut record, exchange);
@@ -52,8 +55,9 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         }
         stages(&mut record, &partition);
         let not_exact = assignment.range.filter(|_| assignment.confidence != Some(Confidence::Exact));
-        record.stage_bounds = not_exact
-            .map(|range| bounds(&stamps, &range))
+        let known = not_exact.map(|range| bounds(&stamps, &range));
+        record.stage_bounds = known
+            .or_else(|| Some(around(&stamps, &inner?)).filter(|_| assignment.forward.is_none()))
             .unwrap_or_default()
             .into_iter()
             .map(|(stage, ns)| (stage.key().to_owned(), ns.map(seconds)))
@@ -88,6 +92,34 @@ fn delivery(record: &mut RequestRecord, exchange: &Exchange) {
     record.delivery_s = exchange.last_byte_out_ns.map(|t| seconds(delivery.acked_ns.saturating_sub(t)));
     record.srtt_s = delivery.srtt_us.map(|us| f64::from(us) / 1e6);
     record.retransmits = delivery.retransmits;
+}
+
+/// Where a request went behind the server that the client talked to.
+fn behind(record: &mut RequestRecord, inner: Option<Inner>, names: &impl Names) {
+    let Some(inner) = inner else { return };
+    record.inner_count = Some(inner.count);
+    record.inner_service = inner.service.map(|service| names.service_name(service).to_owned());
+    record.inner_pid = Some(inner.pid);
+    record.inner_port = inner.local_port;
+    record.t_inner_first_byte_in_ns = inner.first_byte_in_ns;
+    record.t_inner_read_done_ns = inner.read_done_ns;
+    record.t_inner_first_token_ns = inner.first_token_ns;
+    record.t_inner_last_byte_out_ns = inner.last_byte_out_ns;
+}
+
+/// Bounds of the time before and behind the last server in a chain, of whose steps nothing is known: the others' time
+/// is surely pre- and postprocessing.
+fn around(stamps: &Stamps, inner: &Inner) -> Vec<(Stage, [u64; 2])> {
+    let (Some(read), Some(last_out)) = (inner.read_done_ns, inner.last_byte_out_ns) else {
+        return Vec::new();
+    };
+    let most = stamps.last_out.saturating_sub(stamps.read);
+    let before = read.saturating_sub(stamps.read).min(most);
+    let behind = stamps.last_out.saturating_sub(last_out).min(most);
+    vec![
+        (Stage::Preprocess, [before, most - behind]),
+        (Stage::Postprocess, [behind.saturating_sub(stamps.blocked), most - before]),
+    ]
 }
 
 /// What a stream's content events tell.

@@ -14,10 +14,10 @@ use crate::{
     track::{ContentEvent, Exchange, ExchangeId, ServiceId, Tracked},
 };
 
-const MS: u64 = 1_000_000;
-const SERVICE: ServiceId = ServiceId(3);
-const FRONT: u32 = 1;
-const ENGINE: u32 = 10;
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const SERVICE: ServiceId = ServiceId(3);
+pub(super) const FRONT: u32 = 1;
+pub(super) const ENGINE: u32 = 10;
 
 struct Fixed;
 
@@ -36,7 +36,7 @@ impl Names for Fixed {
     }
 }
 
-fn run(news: Vec<Tracked>) -> (Vec<RequestRecord>, Health) {
+pub(super) fn run(news: Vec<Tracked>) -> (Vec<RequestRecord>, Health) {
     let (mut requests, mut health, mut settled) = (Requests::new(), Health::default(), Vec::new());
     for news in news {
         requests.apply(news, &mut health, &mut settled);
@@ -49,21 +49,28 @@ fn run(news: Vec<Tracked>) -> (Vec<RequestRecord>, Health) {
     (records, health)
 }
 
-fn one(news: Vec<Tracked>) -> RequestRecord {
+pub(super) fn one(news: Vec<Tracked>) -> RequestRecord {
     let (mut records, _) = run(news);
     assert_eq!(records.len(), 1);
     records.remove(0)
 }
 
 fn read(id: u64, ms: u64) -> Tracked {
-    Tracked::RequestRead { exchange: ExchangeId(id), service: SERVICE, time_ns: ms * MS, tid: FRONT }
+    Tracked::RequestRead {
+        exchange: ExchangeId(id),
+        service: SERVICE,
+        time_ns: ms * MS,
+        tid: FRONT,
+        client: None,
+        sight: Box::default(),
+    }
 }
 
-fn step(pid: u32, begin: u64, end: u64) -> Tracked {
+pub(super) fn step(pid: u32, begin: u64, end: u64) -> Tracked {
     Tracked::Step { service: SERVICE, step: simulator::marker(pid, pid, begin * MS, end * MS) }
 }
 
-fn content(id: u64, ms: u64) -> Tracked {
+pub(super) fn content(id: u64, ms: u64) -> Tracked {
     Tracked::Content { exchange: ExchangeId(id), event: event(ms) }
 }
 
@@ -72,7 +79,7 @@ fn event(ms: u64) -> ContentEvent {
 }
 
 /// A stream read at `read` ms with content at `content` ms.
-fn stream(id: u64, read: u64, content: &[u64]) -> Exchange {
+pub(super) fn stream(id: u64, read: u64, content: &[u64]) -> Exchange {
     let content: Vec<_> = content.iter().map(|ms| event(*ms)).collect();
     Exchange {
         id: Some(ExchangeId(id)),
@@ -100,16 +107,16 @@ fn at_once(id: u64, read: u64, end: u64) -> Exchange {
     Exchange { streaming: Some(false), output_tokens: None, last_byte_out_ns, ..stream(id, read, &[]) }
 }
 
-fn finished(exchange: Exchange) -> Tracked {
+pub(super) fn finished(exchange: Exchange) -> Tracked {
     Tracked::Finished(Box::new(exchange))
 }
 
 /// Stages in milliseconds.
-fn stages(record: &RequestRecord) -> Vec<(&str, Duration)> {
+pub(super) fn stages(record: &RequestRecord) -> Vec<(&str, Duration)> {
     record.stages.iter().map(|(k, v)| (k.trim_end_matches("_s"), Duration::from_secs_f64(*v))).collect()
 }
 
-fn want<const N: usize>(stages: [(&'static str, u64); N]) -> Vec<(&'static str, Duration)> {
+pub(super) fn want<const N: usize>(stages: [(&'static str, u64); N]) -> Vec<(&'static str, Duration)> {
     stages.map(|(stage, ms)| (stage, Duration::from_millis(ms))).to_vec()
 }
 

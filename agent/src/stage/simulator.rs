@@ -224,7 +224,17 @@ impl Server {
         };
         self.requests.push(request);
         let exchange = ExchangeId(id as u64);
-        self.tell(now, Tracked::RequestRead { exchange, service: ServiceId(0), time_ns: now, tid: FRONT });
+        self.tell(
+            now,
+            Tracked::RequestRead {
+                exchange,
+                service: ServiceId(0),
+                time_ns: now,
+                tid: FRONT,
+                client: None,
+                sight: Box::default(),
+            },
+        );
         let preprocess = self.random.within([200, 1_500]) * US;
         self.at(now + preprocess, Event::Ready(id));
     }

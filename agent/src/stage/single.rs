@@ -115,6 +115,8 @@ impl Loop {
                 service: ServiceId(0),
                 time_ns: self.now,
                 tid: FRONT,
+                client: None,
+                sight: Box::default(),
             });
         }
     }

@@ -6,7 +6,7 @@
 use wire::socket;
 
 use super::{
-    call,
+    Tracked, call,
     exchanges::{Context, Origin},
     http2::{Http2, begins_preface, is_frames},
     open::Ending,
@@ -69,7 +69,7 @@ impl Accepted {
     /// One call on the socket.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let side = call::side(data);
-        let frames = || is_frames(side, payload.head, u64::try_from(data.result).unwrap_or_default());
+        let frames = || call::begins(data) && is_frames(side, payload.head, call::extent(data));
         match self {
             Self::New(new) => {
                 let whole_p = new.first.is_none() && data.offset == 0 && &*payload.head == b"P";
@@ -78,6 +78,10 @@ impl Accepted {
                     return;
                 }
                 let decided = if new.is_http2(data, &payload) || frames() {
+                    // The kernel side knows the preface, if it sees it.
+                    if !new.origin.whole || new.first.is_some() {
+                        cx.out.push(Tracked::WantWhole(new.origin.id));
+                    }
                     Self::Http2(Box::new(Http2::new(new.origin.clone())))
                 } else {
                     Self::Http1(Box::new(Server::new(new.origin.clone())))
@@ -90,11 +94,37 @@ impl Accepted {
             }
             // What it took for HTTP/1 so far, it knew nothing of.
             Self::Http1(server) if !server.is_proven() && !server.origin().whole && frames() => {
+                cx.out.push(Tracked::WantWhole(server.origin().id));
+                cx.held.sub(server.held());
                 *self = Self::Http2(Box::new(Http2::new(server.origin().clone())));
             }
             Self::Http1(_) | Self::Http2(_) => {}
         }
-        self.forward(data, payload, cx);
+        let Payload { head, tail } = payload;
+        self.forward(data, Payload { head: &mut *head, tail: &mut *tail }, cx);
+        if let Some((len, rest)) = self.switch(data, cx) {
+            self.forward(&rest, Payload { head: &mut head[len..], tail }, cx);
+        }
+    }
+
+    /// Goes on with HTTP/2, if HTTP/1 has led to that in this call: with the rest of it behind so many bytes.
+    fn switch(&mut self, data: &socket::Data, cx: &mut Context<'_>) -> Option<(usize, socket::Data)> {
+        let Self::Http1(server) = self else { return None };
+        let len = server.switched()?;
+        let origin = server.origin().clone();
+        cx.out.push(Tracked::WantWhole(origin.id));
+        let mut server = std::mem::replace(&mut **server, Server::new(origin));
+        server.forget_heads(cx);
+        // Fits: it is a part of a call.
+        let taken = u32::try_from(len).unwrap_or(u32::MAX);
+        let rest = socket::Data {
+            offset: data.offset + u64::from(taken),
+            result: data.result.saturating_sub_unsigned(taken),
+            requested: data.requested.saturating_sub(taken),
+            ..*data
+        };
+        *self = Self::Http2(Box::new(Http2::upgraded(server, rest.offset)));
+        (rest.result > 0).then_some((len, rest))
     }
 
     fn forward(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
@@ -114,17 +144,39 @@ impl Accepted {
         }
     }
 
-    /// The client has acknowledged what was written. (Not followed for each stream of HTTP/2.)
+    /// The client has acknowledged what was written.
     pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
-        if let Self::Http1(server) = self {
-            server.ack(ack, cx);
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.ack(ack, cx),
+            Self::Http2(server) => server.ack(ack, cx),
         }
     }
 
     /// The connection is out of sight: no acknowledgement will come.
     pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
-        if let Self::Http1(server) = self {
-            server.give_up_deliveries(cx);
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.give_up_deliveries(cx),
+            Self::Http2(server) => server.give_up_deliveries(cx),
+        }
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Self::New(_) => 0,
+            Self::Http1(server) => server.held(),
+            Self::Http2(server) => server.held(),
+        }
+    }
+
+    /// Memory is short, and this connection holds most of it.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        match self {
+            Self::New(_) => {}
+            Self::Http1(server) => server.give_up(at, cx),
+            Self::Http2(server) => server.give_up(at, cx),
         }
     }
 

@@ -31,6 +31,21 @@ pub(super) fn side(data: &socket::Data) -> Side {
     if data.dir == socket::DIR_RECV { Side::Request } else { Side::Response }
 }
 
+/// Its bytes are the first of a call. (Of one that was recorded in pieces, only the first piece's are.)
+pub(super) fn begins(data: &socket::Data) -> bool {
+    data.flags & socket::FLAG_CONTINUED == 0
+}
+
+/// Its bytes are the last of a call.
+pub(super) fn ends(data: &socket::Data) -> bool {
+    data.flags & socket::FLAG_MORE == 0
+}
+
+/// Bytes of the call from the record's first on; of a call that goes on in other records more than any it could have.
+pub(super) fn extent(data: &socket::Data) -> u64 {
+    if ends(data) { u64::try_from(data.result).unwrap_or_default() } else { u64::MAX }
+}
+
 impl Call {
     /// Of a record.
     pub(super) fn of(data: &socket::Data) -> Self {

@@ -1,12 +1,15 @@
 //! Connections: who is the server, and whether they carry exchanges at all.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{cmp::Reverse, net::SocketAddr};
 
 use rustc_hash::FxHashMap;
 use wire::socket::{self, SockId};
 
 use super::{
+    Client,
     accepted::Accepted,
+    call,
+    ends::{AF_UNIX, Ends, address},
     exchanges::{Context, Origin},
     http1::{Direction, Found, Side},
     http2,
@@ -16,10 +19,6 @@ use super::{
 };
 use crate::decode::{Payload, Stamp};
 
-const AF_UNIX: u16 = 1;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
-
 /// What a connection is to us.
 #[derive(Debug)]
 enum Role {
@@ -27,6 +26,8 @@ enum Role {
     Ignored(&'static str),
     /// Which side is the server is not known yet.
     Unknown,
+    /// A unix socket of which nothing was captured: it was not seen to bring requests.
+    Unix,
     /// A process of a service accepted it.
     Server(Accepted),
 }
@@ -38,8 +39,14 @@ struct Connection {
     open: Option<socket::Open>,
     /// Process of the last call.
     tgid: u32,
+    /// Thread of the last write; 0 before the first.
+    writer_tid: u32,
     /// Last record.
     last_ns: u64,
+    /// The socket at the other end, if a watched process has it.
+    other: Option<SockId>,
+    /// Who has that, as last seen.
+    client: Option<Client>,
 }
 
 /// The table of connections.
@@ -47,12 +54,13 @@ struct Connection {
 pub(super) struct Connections {
     max: usize,
     table: FxHashMap<SockId, Connection>,
+    ends: Ends,
 }
 
 impl Connections {
     /// None yet; at most `max`.
     pub(super) fn new(max: usize) -> Self {
-        Self { max: max.max(1), table: FxHashMap::default() }
+        Self { max: max.max(1), table: FxHashMap::default(), ends: Ends::default() }
     }
 
     /// Connections in the table.
@@ -62,32 +70,73 @@ impl Connections {
 
     /// A socket was seen for the first time.
     pub(super) fn open(&mut self, open: &socket::Open, cx: &mut Context<'_>) {
+        if self.table.get(&open.id).is_some_and(Connection::is_served) {
+            // Two threads were first; what the other one did may be known already.
+            return;
+        }
         let role = match (open.family, open.role) {
-            (AF_UNIX, _) => Role::Ignored("unix_socket"),
             (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
             (_, socket::ROLE_ACCEPTED) => Role::Server(Accepted::new(origin(open.id, Some(open), false))),
+            (AF_UNIX, _) => Role::Unix,
             _ => Role::Unknown,
         };
         let at = Stamp::from(&open.header);
-        self.insert(
-            open.id,
-            Connection { role, open: Some(*open), tgid: at.tgid, last_ns: at.time_ns },
-            at,
-            cx,
-        );
+        if let Some(earlier) = self.ends.replaced(open) {
+            self.leave(earlier, at, cx);
+        }
+        self.insert(open.id, Connection { open: Some(*open), ..Connection::new(role, at) }, at, cx);
+        if let Some(other) = self.ends.add(open) {
+            self.join(open.id, other);
+        }
+    }
+
+    /// A unix socket was closed, which shows when another one is in its place, or when both ends have no more to say.
+    fn leave(&mut self, id: SockId, at: Stamp, cx: &mut Context<'_>) {
+        let Some(mut connection) = self.table.remove(&id) else { return };
+        cx.client = connection.client;
+        if let Role::Server(server) = &mut connection.role {
+            server.finish(Ending::ServerGone, "after_close", at, cx);
+            server.give_up_deliveries(cx);
+        }
+        connection.open.iter().for_each(|open| self.ends.remove(open));
+    }
+
+    /// Two sockets turned out to be the two ends of one connection.
+    fn join(&mut self, one: SockId, other: SockId) {
+        for (end, far) in [(one, other), (other, one)] {
+            if let Some(connection) = self.table.get_mut(&end) {
+                connection.other = Some(far);
+            }
+        }
+    }
+
+    /// The watched process at the other end of a connection.
+    fn client(&mut self, id: SockId) -> Option<Client> {
+        let other = self.table.get(&id)?.other?;
+        let client = self.table.get(&other).map(|c| Client { pid: c.tgid, tid: c.writer_tid });
+        let connection = self.table.get_mut(&id)?;
+        connection.client = client.or(connection.client);
+        connection.client
     }
 
     /// One call on a socket: its payload is masked when this returns.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let at = Stamp::from(&data.header);
         if !self.table.contains_key(&data.id) {
-            let unseen = Connection { role: Role::Unknown, open: None, tgid: at.tgid, last_ns: at.time_ns };
-            self.insert(data.id, unseen, at, cx);
+            self.insert(data.id, Connection::new(Role::Unknown, at), at, cx);
         }
+        cx.client = self.client(data.id);
         let Some(connection) = self.table.get_mut(&data.id) else { return };
         connection.tgid = at.tgid;
         connection.last_ns = at.time_ns;
+        if data.dir == socket::DIR_SEND {
+            connection.writer_tid = at.tid;
+        }
+        if matches!(connection.role, Role::Unix) && !payload.head.is_empty() {
+            connection.role = Role::Unknown;
+        }
         if matches!(connection.role, Role::Unknown)
+            && call::begins(data)
             && let Some(proof) = connection.learn_role(data, &payload, cx)
         {
             // What proves a role must stay, so that a recording proves it again.
@@ -104,9 +153,46 @@ impl Connections {
                 if let Some(why) = server.closed() {
                     cx.health.ignore(why);
                 }
+                let is_over = data.result == 0 || server.closed() == Some("after_close");
+                let is_unix = connection.open.is_some_and(|open| open.family == AF_UNIX);
+                if is_unix && is_over && server.oldest().is_none() {
+                    self.leave(data.id, at, cx);
+                }
             }
             Role::Ignored(why) => drop_payload(payload, why, cx),
+            Role::Unix => drop_payload(payload, "unix_socket", cx),
             Role::Unknown => drop_payload(payload, "role_unknown", cx),
+        }
+        if cx.held.is_over() {
+            self.give_up(at, cx);
+        }
+    }
+
+    /// Memory is short: the connections that hold most give it up, until there is room for a while.
+    fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let held = |(id, c): (&SockId, &Connection)| match &c.role {
+            Role::Server(server) => Some((server.held(), c.last_ns, *id)),
+            _ => None,
+        };
+        let mut largest: Vec<_> = self.table.iter().filter_map(held).collect();
+        // Of those that hold the same, the one that was idle longest.
+        largest.sort_unstable_by_key(|(held, last_ns, id)| (Reverse(*held), *last_ns, *id));
+        // First what an exchange can do without, then whole connections.
+        for whole in [false, true] {
+            for (.., id) in &largest {
+                if cx.held.has_room() {
+                    return;
+                }
+                let Some(Connection { role: Role::Server(server), .. }) = self.table.get_mut(id) else {
+                    continue;
+                };
+                if whole {
+                    server.finish(Ending::OutOfSight, "connection_memory", at, cx);
+                } else {
+                    server.give_up(at, cx);
+                }
+                cx.health.limit("connection_memory");
+            }
         }
     }
 
@@ -119,6 +205,7 @@ impl Connections {
 
     /// A connection went to another state.
     pub(super) fn state(&mut self, state: &socket::State, cx: &mut Context<'_>) {
+        cx.client = self.client(state.id);
         let Some(connection) = self.table.get_mut(&state.id) else { return };
         connection.last_ns = state.header.time_ns;
         let local = state.header.tgid != 0 && state.header.tgid == connection.tgid;
@@ -131,6 +218,8 @@ impl Connections {
         if let Role::Server(server) = &mut connection.role {
             server.give_up_deliveries(cx);
         }
+        // Its port is free for others.
+        connection.open.iter().for_each(|open| self.ends.remove(open));
         if matches!(state.old, socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT) {
             // After a reset a write may still return; without this entry it would look like a new connection.
             connection.role = Role::Ignored("after_close");
@@ -160,6 +249,7 @@ impl Connections {
             _ => None,
         });
         for connection in found {
+            cx.client = connection.client;
             if let Role::Server(server) = &mut connection.role {
                 server.finish(ending, why, at, cx);
                 server.give_up_deliveries(cx);
@@ -176,7 +266,12 @@ impl Connections {
             let (_, limit, _) = last.select_nth_unstable(nth);
             let limit = *limit;
             self.finish(|c| c.last_ns <= limit, Ending::OutOfSight, "connection_evicted", at, cx);
-            self.table.retain(|_, c| c.last_ns > limit);
+            let ends = &mut self.ends;
+            self.table.retain(|_, c| {
+                let stays = c.last_ns > limit;
+                c.open.iter().filter(|_| !stays).for_each(|open| ends.remove(open));
+                stays
+            });
             cx.health.ignore("connection_table_full");
         }
         self.table.insert(id, connection);
@@ -184,6 +279,16 @@ impl Connections {
 }
 
 impl Connection {
+    fn new(role: Role, at: Stamp) -> Self {
+        let Stamp { time_ns: last_ns, tgid, .. } = at;
+        Self { role, open: None, tgid, writer_tid: 0, last_ns, other: None, client: None }
+    }
+
+    /// It carries exchanges, as far as is known.
+    fn is_served(&self) -> bool {
+        matches!(&self.role, Role::Server(server) if server.closed().is_none())
+    }
+
     /// Who is the server, from the listening ports or from what the bytes begin with. When this side is the
     /// client: how many bytes prove it.
     fn learn_role(&mut self, data: &socket::Data, payload: &Payload<'_>, cx: &Context<'_>) -> Option<usize> {
@@ -217,8 +322,7 @@ impl Connection {
 fn answers(data: &socket::Data, payload: &Payload<'_>) -> bool {
     let head = &*payload.head;
     let mut probe = Direction::new(Side::Response, true);
-    let len = u64::try_from(data.result).unwrap_or_default();
-    match probe.find(head, len, payload.tail) {
+    match probe.find(head, call::extent(data), payload.tail) {
         Some(Found::Message) => true,
         Some(Found::Chunk(begin, end)) => head.get(begin..end).is_some_and(Sse::begins),
         None => false,
@@ -240,12 +344,7 @@ fn origin(id: SockId, open: Option<&socket::Open>, role_guessed: bool) -> Origin
 
 /// The peer's address and port; `None` when the kernel side could not read them.
 fn peer(open: &socket::Open) -> Option<String> {
-    let address = &open.peer_addr;
-    let ip = match open.family {
-        AF_INET => Ipv4Addr::new(address[0], address[1], address[2], address[3]).into(),
-        AF_INET6 => Ipv6Addr::from(*address).to_canonical(),
-        _ => return None,
-    };
+    let ip = address(open.family, &open.peer_addr)?;
     (open.peer_port != 0).then(|| SocketAddr::new(ip, open.peer_port).to_string())
 }
 

@@ -2,16 +2,18 @@
 
 use std::collections::VecDeque;
 
+use wire::socket;
+
 use super::{Delivery, ExchangeId, Tracked};
 
-/// Answers of one connection that are waited for. HTTP/1.1 has one at a time, or a few where requests are pipelined.
-const MAX_AWAITED: usize = 64;
+/// Answers of one connection that are waited for: as many as HTTP/2 streams are followed at a time.
+const MAX_AWAITED: usize = 512;
 
 /// The answers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
-    /// Written since birth at the end of the last call.
-    written: u64,
+    /// Bytes since birth that were looked at: an answer that ends, ends with them.
+    position: u64,
     /// Acknowledged since birth, and when.
     acked: Option<(u64, Delivery)>,
     awaited: VecDeque<(ExchangeId, u64)>,
@@ -22,32 +24,57 @@ pub(super) struct Deliveries {
 impl Deliveries {
     /// A call wrote up to byte `end`; it was acknowledged at `acked_ns` if that is not 0.
     pub(super) fn wrote(&mut self, end: u64, acked_ns: u64) {
-        self.written = end;
+        self.position = end;
         if acked_ns != 0 {
             let (srtt_us, retransmits) = self.acked.map_or((None, None), |(_, d)| (d.srtt_us, d.retransmits));
             self.acked = Some((end, Delivery { acked_ns, srtt_us, retransmits }));
         }
     }
 
-    /// The answer that ends with the last call: its delivery if it is known.
+    /// Everything before byte `position` has been looked at, and nothing behind it.
+    pub(super) fn reach(&mut self, position: u64) {
+        self.position = position;
+    }
+
+    /// So many more bytes have been looked at.
+    pub(super) fn advance(&mut self, len: u64) {
+        self.position += len;
+    }
+
+    /// Bytes since birth that were looked at.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The answer that ends here is acknowledged.
+    pub(super) fn has_ended(&self) -> bool {
+        self.acked.is_some_and(|(offset, _)| offset >= self.position)
+    }
+
+    /// The answer that ends here: its delivery if it is known.
     pub(super) fn ended(&mut self) -> Option<Delivery> {
-        let (_, delivery) = self.acked.filter(|(offset, _)| *offset >= self.written)?;
+        let (_, delivery) = self.acked.filter(|(offset, _)| *offset >= self.position)?;
         Some(self.since_last(delivery))
     }
 
-    /// Waits for the answer that ends with the last call. False when too many are waited for.
+    /// Waits for the answer that ends here. False when too many are waited for.
     pub(super) fn wait(&mut self, id: ExchangeId) -> bool {
         let has_room = self.awaited.len() < MAX_AWAITED;
         if has_room {
-            self.awaited.push_back((id, self.written));
+            self.awaited.push_back((id, self.position));
         }
         has_room
     }
 
-    /// Bytes up to `offset` are acknowledged.
-    pub(super) fn acked(&mut self, offset: u64, delivery: Delivery, out: &mut Vec<Tracked>) {
-        self.acked = Some((offset, delivery));
-        while let Some((exchange, _)) = self.awaited.pop_front_if(|(_, end)| *end <= offset) {
+    /// Bytes are acknowledged.
+    pub(super) fn acked(&mut self, ack: &socket::Ack, out: &mut Vec<Tracked>) {
+        let delivery = Delivery {
+            acked_ns: ack.header.time_ns,
+            srtt_us: (ack.srtt_us > 0).then_some(ack.srtt_us),
+            retransmits: Some(ack.retransmits),
+        };
+        self.acked = Some((ack.offset, delivery));
+        while let Some((exchange, _)) = self.awaited.pop_front_if(|(_, end)| *end <= ack.offset) {
             out.push(Tracked::Delivered { exchange, delivery: Some(self.since_last(delivery)) });
         }
     }

@@ -21,9 +21,66 @@ pub struct ContentEvent {
     pub tid: u32,
 }
 
+/// The watched process at the other end of a connection, which sent the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Process of its last call on the connection.
+    pub pid: u32,
+    /// Thread that last wrote to it; 0 when not known.
+    pub tid: u32,
+}
+
+/// What an exchange shows of itself that tells whether another one belongs to it. `None` means not known (yet).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Request method.
+    pub method: Option<String>,
+    /// Path without the query string.
+    pub path: Option<String>,
+    /// Model.
+    pub model: Option<String>,
+    /// The answer is a stream.
+    pub streaming: Option<bool>,
+    /// Largest number of completion tokens the client asked for.
+    pub max_tokens: Option<u64>,
+    /// Bytes of the request behind its head, framing included.
+    pub body_bytes: Option<u64>,
+    /// Value of `x-request-id`.
+    pub request_id: Option<String>,
+    /// Trace id of a valid `traceparent`.
+    pub trace_id: Option<String>,
+    /// Thread that read the request.
+    pub reader_tid: u32,
+    /// A probe or admin path.
+    pub probe: bool,
+    /// Content-bearing events of the answer, once it is over.
+    pub chunks: Option<u64>,
+    /// Tokens of the answer that it states.
+    pub output_tokens: Option<u64>,
+    /// First content-bearing event of the answer, once it is over.
+    pub first_token_ns: Option<u64>,
+    /// Last byte of the answer, once it is over.
+    pub last_byte_out_ns: Option<u64>,
+}
+
 /// News, in the order of events.
 #[derive(Debug)]
 pub enum Tracked {
+    /// A request begins to be read by a process of a service. Ends with [`Tracked::Finished`] or
+    /// [`Tracked::Forgotten`].
+    Begun {
+        /// Which exchange.
+        exchange: ExchangeId,
+        /// Process that reads it.
+        pid: u32,
+        /// First byte read.
+        time_ns: u64,
+    },
+    /// What was begun turned out to be no exchange, or nobody's.
+    Forgotten {
+        /// Which exchange.
+        exchange: ExchangeId,
+    },
     /// The whole request has been read by the server.
     RequestRead {
         /// Which exchange.
@@ -34,6 +91,10 @@ pub enum Tracked {
         time_ns: u64,
         /// Thread that read it.
         tid: u32,
+        /// Who sent it, if that is a watched process.
+        client: Option<Client>,
+        /// What it shows of itself.
+        sight: Box<Sight>,
     },
     /// A content-bearing event was written, of an exchange whose request was seen.
     Content {
@@ -76,6 +137,9 @@ pub enum Tracked {
         /// When.
         time_ns: u64,
     },
+    /// Messages share the calls of a connection: what is left out of a long one may be a whole message. Whoever captures
+    /// should leave out less; a replay can't.
+    WantWhole(SockId),
     /// Time passes (from the clock observation).
     Tick {
         /// Now, monotonic.
@@ -116,6 +180,8 @@ pub struct Exchange {
     pub local_port: Option<u16>,
     /// Peer's address and port, as text.
     pub peer: Option<String>,
+    /// Who sent the request, if that is a watched process.
+    pub client: Option<Client>,
     /// "HTTP/1.1", …
     pub protocol: String,
     /// Request method.
@@ -162,6 +228,8 @@ pub struct Exchange {
     pub close_ns: Option<u64>,
     /// Request bytes, head included.
     pub bytes_in: u64,
+    /// Bytes of the request's head, where it was seen.
+    pub head_bytes_in: Option<u64>,
     /// Response bytes, head included.
     pub bytes_out: u64,
     /// Content-bearing events, at most [`MAX_CONTENT`]; `content_total` has their number.
@@ -180,6 +248,8 @@ pub struct Exchange {
     pub max_tokens: Option<u64>,
     /// The client asked for a `usage` event at the end of the stream.
     pub include_usage: Option<bool>,
+    /// How long the client said it would wait, from its first byte.
+    pub timeout_ns: Option<u64>,
     /// Time between a write refused or cut short by a full socket and the next successful one, summed.
     pub blocked_ns: u64,
     /// Value of `x-request-id`.
@@ -188,6 +258,28 @@ pub struct Exchange {
     pub trace_id: Option<String>,
     /// Warnings.
     pub flags: Vec<Flag>,
+}
+
+impl Exchange {
+    /// What it shows of itself so far; of the answer, what a finished one has.
+    pub fn sight(&self) -> Sight {
+        Sight {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            model: self.model.clone(),
+            streaming: self.streaming,
+            max_tokens: self.max_tokens,
+            body_bytes: self.head_bytes_in.map(|head| self.bytes_in.saturating_sub(head)),
+            request_id: self.request_id.clone(),
+            trace_id: self.trace_id.clone(),
+            reader_tid: self.reader_tid,
+            probe: self.probe,
+            chunks: (self.content_total > 0).then_some(self.content_total),
+            output_tokens: self.output_tokens,
+            first_token_ns: self.first_token_ns,
+            last_byte_out_ns: self.last_byte_out_ns,
+        }
+    }
 }
 
 /// Content events kept per exchange (16 bytes each); beyond, only their number is.

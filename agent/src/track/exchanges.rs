@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use wire::socket::{Network, SockId};
+use wire::socket::SockId;
 
 use super::{
-    Delivery, Exchange, ExchangeId, Tracked,
+    Client, Exchange, ExchangeId, Tracked,
     arrival::Arrivals,
     body::Body,
     delivery::Deliveries,
     http1::{Side, head},
+    memory::{self, Held},
     open::{Ending, Open},
     process::Processes,
 };
@@ -19,7 +20,10 @@ use crate::{
     request::record::{Arrival, Flag},
 };
 
+mod held;
 mod responses;
+
+use held::Waiting;
 
 /// Requests on one connection that are not answered.
 const MAX_OPEN: usize = 64;
@@ -29,7 +33,10 @@ pub(super) struct Context<'a> {
     pub processes: &'a Processes,
     pub health: &'a mut Health,
     pub out: &'a mut Vec<Tracked>,
+    pub held: &'a mut Held,
     pub next_exchange: &'a mut u64,
+    /// The watched process at the other end of the connection.
+    pub client: Option<Client>,
 }
 
 /// What is known of a connection from its first record.
@@ -70,7 +77,9 @@ pub(super) struct Exchanges {
     blocked_since_ns: Option<u64>,
     last_read: Option<Stamp>,
     arrivals: Arrivals,
-    deliveries: Deliveries,
+    /// Answers of which it is not known whether the client was there to read them; kept where that may show.
+    held: VecDeque<Waiting>,
+    holds: bool,
 }
 
 impl Exchanges {
@@ -91,14 +100,15 @@ impl Exchanges {
             blocked_since_ns: None,
             last_read: None,
             arrivals: Arrivals::default(),
-            deliveries: Deliveries::default(),
+            held: VecDeque::new(),
+            holds: true,
         }
     }
 
     /// Those of one stream of a connection: at most one. `first` when it is the connection's first, or begins before
     /// the agent saw the connection.
     pub(super) fn on_stream(origin: Origin, first: bool) -> Self {
-        Self { first, ..Self::new(origin) }
+        Self { first, holds: false, ..Self::new(origin) }
     }
 
     /// What they were made with.
@@ -106,9 +116,22 @@ impl Exchanges {
         &self.origin
     }
 
+    /// The connection goes on with another protocol.
+    pub(super) fn speak(&mut self, protocol: &'static str) {
+        self.origin.protocol = protocol;
+        for open in &mut self.open {
+            protocol.clone_into(&mut open.exchange.protocol);
+        }
+    }
+
     /// Exchanges that are not over.
     pub(super) fn open(&self) -> &VecDeque<Open> {
         &self.open
+    }
+
+    /// Exchanges of this process are not over.
+    pub(super) fn serves(&self, pid: u32) -> bool {
+        !self.held.is_empty() || self.open.iter().any(|open| open.exchange.pid == pid)
     }
 
     /// A request is not read to its end.
@@ -124,6 +147,7 @@ impl Exchanges {
     fn begin(&mut self, at: Stamp, cx: &mut Context<'_>) -> &mut Open {
         let id = ExchangeId(*cx.next_exchange);
         *cx.next_exchange += 1;
+        cx.held.add(memory::EXCHANGE);
         let origin = &self.origin;
         let exchange = Exchange {
             service: cx.processes.service(at.tgid),
@@ -132,6 +156,7 @@ impl Exchanges {
             reader_tid: at.tid,
             local_port: origin.local_port,
             peer: origin.peer.clone(),
+            client: cx.client,
             protocol: origin.protocol.to_owned(),
             accept_ns: (self.first && self.open.is_empty() && origin.whole).then_some(origin.id.birth_ns),
             close_ns: self.peer_closed_ns,
@@ -155,24 +180,9 @@ impl Exchanges {
         self.arrivals = arrivals;
     }
 
-    /// Request bytes were read on a connection of which arrivals are not followed.
-    pub(super) fn read_at(&mut self, at: Stamp) {
-        self.read(at, Arrivals::new(Network::default(), at.time_ns));
-    }
-
     /// Arrival of the bytes that were read last.
     pub(super) fn arrivals(&mut self) -> &mut Arrivals {
         &mut self.arrivals
-    }
-
-    /// Everything up to byte `offset` of the responses is acknowledged.
-    pub(super) fn acked(&mut self, offset: u64, delivery: Delivery, cx: &mut Context<'_>) {
-        self.deliveries.acked(offset, delivery, cx.out);
-    }
-
-    /// Acknowledgements will not be seen any more.
-    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
-        self.deliveries.give_up(cx.out);
     }
 
     /// A request begins. False when there are too many.
@@ -184,9 +194,13 @@ impl Exchanges {
         self.reading = true;
         self.request_body = Body::Opaque;
         let (time_ns, source) = self.arrivals.next();
-        let exchange = &mut self.begin(at, cx).exchange;
-        exchange.first_byte_in_ns = Some(time_ns);
-        exchange.arrival = Some(source);
+        let open = self.begin(at, cx);
+        open.exchange.first_byte_in_ns = Some(time_ns);
+        open.exchange.arrival = Some(source);
+        let (exchange, is_anybodys) = (open.id, open.exchange.service.is_some());
+        if is_anybodys {
+            cx.out.push(Tracked::Begun { exchange, pid: at.tgid, time_ns: at.time_ns });
+        }
         true
     }
 
@@ -205,6 +219,7 @@ impl Exchanges {
     /// The request's head is complete.
     pub(super) fn request_head(&mut self, request: head::Request) {
         if let Some(open) = self.current_request() {
+            open.exchange.head_bytes_in = Some(open.exchange.bytes_in);
             self.request_body = open.request_head(request);
         }
     }
@@ -238,9 +253,13 @@ impl Exchanges {
     /// What began as a request was none.
     pub(super) fn request_garbage(&mut self, cx: &mut Context<'_>) {
         self.requests_lost();
-        if self.current_request().is_some_and(|open| !open.has_head) {
-            self.open.pop_back();
+        if self.current_request().is_some_and(|open| !open.has_head)
+            && let Some(open) = self.open.pop_back()
+        {
+            let exchange = open.id;
+            cx.held.sub(open.held());
             self.reading = false;
+            cx.out.push(Tracked::Forgotten { exchange });
         }
         cx.health.ignore("bad_request");
     }
@@ -278,16 +297,47 @@ impl Exchanges {
         } else {
             ending
         };
+        self.let_go(ending, cx);
         while let Some(front) = self.open.front_mut() {
             if ending != Ending::OutOfSight {
                 front.exchange.close_ns.get_or_insert(at.time_ns);
             }
-            self.finish_first(ending, cx);
+            self.finish_first(ending, None, cx);
         }
     }
 
-    fn finish_first(&mut self, ending: Ending, cx: &mut Context<'_>) {
-        let Some(mut open) = self.open.pop_front() else { return };
+    /// Bytes held for what is open.
+    pub(super) fn held(&self) -> usize {
+        self.open.iter().map(Open::held).sum::<usize>() + self.waiting()
+    }
+
+    /// Memory is short: of one exchange the times of its content go, of several all that is open goes out of sight.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        for open in &mut self.open {
+            open.flag(Flag::Gap);
+            let before = open.held();
+            open.forget_content();
+            cx.held.sub(before - open.held());
+        }
+        if self.open.len() > 1 {
+            self.requests_lost = true;
+            self.finish_all(Ending::OutOfSight, at, cx);
+        }
+    }
+
+    /// `deliveries` only of an answer that is complete.
+    fn finish_first(&mut self, ending: Ending, deliveries: Option<&mut Deliveries>, cx: &mut Context<'_>) {
+        let Some((mut open, body)) = self.take_first(cx) else { return };
+        if let Some(deliveries) = deliveries {
+            deliver(&mut open, deliveries, cx);
+        }
+        cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+    }
+
+    /// Takes the first exchange out, with the body of its answer; `None` when there is nothing to tell of it.
+    fn take_first(&mut self, cx: &mut Context<'_>) -> Option<(Open, Body)> {
+        let mut open = self.open.pop_front()?;
+        cx.held.sub(open.held());
         if self.reading && self.open.is_empty() {
             open.request_body(&std::mem::take(&mut self.request_body));
             self.reading = false;
@@ -296,32 +346,37 @@ impl Exchanges {
         let body = if answered { std::mem::take(&mut self.response_body) } else { Body::Opaque };
         self.blocked_since_ns = None;
         self.first = false;
-        if !open.has_head && !answered {
-            cx.health.ignore("request_head_incomplete");
-            return;
-        }
         let service = open.exchange.service.or_else(|| cx.processes.service(open.exchange.pid));
-        if service.is_none() || (open.request_done && !open.announced) {
-            cx.health.ignore("process_without_service");
-            return;
+        let why = if !open.has_head && !answered {
+            Some("request_head_incomplete")
+        } else if service.is_none() || (open.request_done && !open.announced) {
+            Some("process_without_service")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            cx.health.ignore(why);
+            cx.out.push(Tracked::Forgotten { exchange: open.id });
+            return None;
         }
         open.exchange.service = service;
-        if ending == Ending::Complete {
-            self.deliver(&mut open);
-        }
-        cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+        open.exchange.client = cx.client.or(open.exchange.client);
+        Some((open, body))
     }
 }
 
-impl Exchanges {
-    /// Notes the delivery of an answer that is complete, or that it is still to come.
-    fn deliver(&mut self, open: &mut Open) {
-        // Where arrivals are not seen, acknowledgements are not either.
-        if open.exchange.arrival.is_none_or(|source| source == Arrival::Read) {
-            return;
+/// Notes the delivery of an answer that is complete, or that it is still to come.
+fn deliver(open: &mut Open, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
+    // Where arrivals are not seen, acknowledgements are not either.
+    if open.exchange.arrival.is_none_or(|source| source == Arrival::Read) {
+        return;
+    }
+    open.exchange.delivery = deliveries.ended();
+    if open.exchange.delivery.is_none() {
+        open.exchange.awaits_delivery = deliveries.wait(open.id);
+        if !open.exchange.awaits_delivery {
+            cx.health.limit("deliveries");
         }
-        open.exchange.delivery = self.deliveries.ended();
-        open.exchange.awaits_delivery = open.exchange.delivery.is_none() && self.deliveries.wait(open.id);
     }
 }
 
@@ -330,5 +385,13 @@ fn announce(open: &mut Open, at: Stamp, cx: &mut Context<'_>) {
     let Some(service) = cx.processes.service(open.exchange.pid) else { return };
     open.exchange.service = Some(service);
     open.announced = true;
-    cx.out.push(Tracked::RequestRead { exchange: open.id, service, time_ns: at.time_ns, tid: at.tid });
+    open.exchange.client = cx.client.or(open.exchange.client);
+    cx.out.push(Tracked::RequestRead {
+        exchange: open.id,
+        service,
+        time_ns: at.time_ns,
+        tid: at.tid,
+        client: open.exchange.client,
+        sight: Box::new(open.exchange.sight()),
+    });
 }

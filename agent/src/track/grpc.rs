@@ -94,6 +94,10 @@ pub(super) struct Messages {
     lost: bool,
     /// Messages that were complete.
     whole: u64,
+    /// Those of them that were no errors.
+    content: u64,
+    /// The message is an error.
+    is_error: bool,
 }
 
 impl Messages {
@@ -110,6 +114,8 @@ impl Messages {
             facts: Facts::default(),
             lost: false,
             whole: 0,
+            content: 0,
+            is_error: false,
         }
     }
 
@@ -123,9 +129,9 @@ impl Messages {
         self.whole
     }
 
-    /// Reads and masks the next bytes; the number of messages that ended in them.
+    /// Reads and masks the next bytes; the number of messages with content that ended in them.
     pub(super) fn feed(&mut self, mut bytes: &mut [u8]) -> u64 {
-        let before = self.whole;
+        let before = self.content;
         while !self.lost && !bytes.is_empty() {
             if self.have < PREFIX {
                 let octet = bytes[0];
@@ -141,7 +147,7 @@ impl Messages {
             self.end();
         }
         mask_all(bytes);
-        self.whole - before
+        self.content - before
     }
 
     /// So many bytes are missing, or an unknown number. True when messages may have ended in them.
@@ -178,6 +184,8 @@ impl Messages {
         if self.left == 0 {
             self.have = 0;
             self.whole += 1;
+            self.content += u64::from(!self.is_error);
+            self.is_error = false;
         }
     }
 
@@ -206,6 +214,7 @@ impl Messages {
             }
             Place::Length(Some(Name::Error), _) if octet > 0 => {
                 self.facts.error = true;
+                self.is_error = true;
                 Place::Masked
             }
             // The length of the message inside is a varint of at most five octets.
@@ -280,7 +289,7 @@ mod tests {
         let (whole, model, error, _) = read(Method::StreamInfer, true, &message(&answer));
         assert_eq!((whole, model.as_deref(), error), (1, Some("llm"), false));
         let (whole, model, error, masked) = read(Method::StreamInfer, true, &message(b"\x0a\x06secret"));
-        assert_eq!((whole, model, error), (1, None, true));
+        assert_eq!((whole, model, error), (0, None, true));
         assert_eq!(masked, message(b"\x0a\x06xxxxxx"));
     }
 

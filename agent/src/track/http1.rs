@@ -132,6 +132,11 @@ impl Direction {
         self.head = Vec::new();
     }
 
+    /// Bytes held of the head.
+    pub(super) fn held(&self) -> usize {
+        self.head.capacity()
+    }
+
     /// The masked bytes of the head; after [`Piece::Head`] the whole of it, after a gap what came before.
     pub(super) fn head(&self) -> &[u8] {
         &self.head

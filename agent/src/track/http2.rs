@@ -7,11 +7,13 @@
 //! | [`fields`] | which headers matter, and what they say |
 //! | [`half`], [`losses`] | one direction; what a loss does to it |
 //! | [`streams`] | exchanges |
+//! | [`windows`] | flow control, and who waits for it |
 //!
 //! What a loss does: inside a frame, only its own stream notices. Beyond its end, everything in that direction may
 //! have been in it: open exchanges are flagged, and unless it is clear that no headers were among it, their table begins
 //! empty again, so that later requests may lack a path. It is clear when the next request has the next number, and
-//! when no answer was open whose headers or gRPC status were still to come. Flow control (`WINDOW_UPDATE`) is not followed: time that a server waits for it is not `blocked`.
+//! when no answer was open whose headers or gRPC status were still to come. After any loss the windows of flow control are
+//! not known any more.
 
 mod fields;
 mod find;
@@ -22,15 +24,18 @@ mod huffman;
 mod losses;
 mod streams;
 mod table;
+mod windows;
 
 use wire::socket;
 
 use super::{
-    call::{Call, side},
+    arrival::Arrivals,
+    call::{self, Call, side},
     exchanges::{Context, Origin},
     http1::Side,
     mask::{self, mask_all},
     open::Ending,
+    server::Server,
 };
 use crate::decode::{Payload, Stamp};
 pub(super) use find::begins;
@@ -40,6 +45,10 @@ use streams::Streams;
 
 /// As in records.
 pub(super) const PROTOCOL: &str = "HTTP/2";
+/// The setting of a stream's window.
+const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Bits of a window's growth; the one above has no meaning.
+const MAX_WINDOW: u32 = (1 << 31) - 1;
 /// The setting that limits the length of frames.
 const MAX_FRAME_SIZE: u16 = 5;
 
@@ -63,8 +72,12 @@ fn begins_message(side: Side, bytes: &[u8], max: u32) -> bool {
 pub(super) struct Http2 {
     halves: [Half; 2],
     streams: Streams,
+    /// Arrival of the request's frame that is being looked at.
+    begun: Arrivals,
     /// A frame was understood.
     proven: bool,
+    /// Bytes of header tables, as far as they are in the account of all connections.
+    counted: usize,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -78,9 +91,29 @@ impl Http2 {
         Self {
             halves: [Half::new(frames(true), expected), Half::new(frames(false), expected)],
             streams: Streams::new(origin),
+            begun: Arrivals::default(),
             proven: false,
+            counted: 0,
             closed: None,
         }
+    }
+
+    /// Behind a request over HTTP/1 that asked for it: the answer comes on stream 1, and the server's frames begin at
+    /// byte `offset`.
+    pub(super) fn upgraded(server: Server, offset: u64) -> Self {
+        let origin = server.origin().clone();
+        let (mut exchanges, requests, deliveries) = server.hand_over();
+        exchanges.speak(PROTOCOL);
+        let mut http2 = Self::new(Origin { whole: true, ..origin });
+        let [ours, theirs] = &mut http2.halves;
+        (ours.expected, theirs.expected) = (requests, Some(offset));
+        // The client's settings stand in a header that is not kept.
+        theirs.frames.max = frame::FOUND_MAX;
+        http2.streams.windows_unknown();
+        http2.streams.adopt(exchanges);
+        http2.streams.deliveries = deliveries;
+        http2.proven = true;
+        http2
     }
 
     /// Nothing more can be understood on this connection: why.
@@ -116,6 +149,23 @@ impl Http2 {
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
         }
+        self.recount(cx);
+    }
+
+    fn recount(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, self.halves.iter().map(|half| half.headers.held()).sum());
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        self.counted + self.streams.held()
+    }
+
+    /// Memory is short: header tables begin again, and see [`Streams::give_up`].
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        self.halves.iter_mut().for_each(Half::lose_headers);
+        self.streams.give_up(at, cx);
+        self.recount(cx);
     }
 
     fn bytes(
@@ -138,22 +188,50 @@ impl Http2 {
         };
         let half = self.half(side);
         half.expected = Some(data.offset.saturating_add(len));
-        half.inside = None;
-        if side == Side::Response {
-            self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+        if call::begins(data) {
+            half.inside = None;
+        }
+        match side {
+            Side::Request => self.streams.arrivals = Arrivals::new(data.network, at.time_ns),
+            Side::Response => {
+                self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+                self.streams.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
+                self.streams.deliveries.reach(data.offset);
+            }
         }
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
             self.gap(side, missing, true, at, cx);
             self.half(side).inside = None;
         }
-        self.find(side, head, len, data.offset == 0);
+        if call::begins(data) {
+            self.find(side, head, call::extent(data), data.offset == 0);
+        }
+        let head_len = head.len();
         self.feed(side, head, false, at, cx);
-        let middle = len.saturating_sub((head.len() + tail.len()) as u64);
+        let behind = len.saturating_sub(tail.len() as u64);
+        let middle = behind.saturating_sub(head_len as u64);
+        self.looked_at(side, behind, data);
         if middle > 0 {
             self.gap(side, middle, false, at, cx);
         }
         self.find_in_tail(side, tail, at, cx);
+    }
+
+    /// So many bytes of a call have been looked at.
+    fn looked_at(&mut self, side: Side, position: u64, data: &socket::Data) {
+        match side {
+            Side::Request => self.streams.arrivals.reach(position),
+            Side::Response => self.streams.deliveries.reach(data.offset.saturating_add(position)),
+        }
+    }
+
+    /// So many more.
+    fn look_on(&mut self, side: Side, len: usize) {
+        match side {
+            Side::Request => self.streams.arrivals.advance(len as u64),
+            Side::Response => self.streams.deliveries.advance(len as u64),
+        }
     }
 
     /// Captured bytes in a row, of the tail or of the head of a call.
@@ -163,10 +241,16 @@ impl Http2 {
             let half = self.half(side);
             if half.frames.is_between() && !input.is_empty() {
                 half.begun_ns = at.time_ns;
+                if side == Side::Request {
+                    self.begun = self.streams.arrivals;
+                }
             }
-            let Some(piece) = half.frames.next(&mut input) else { break };
+            let before = input.len();
+            let Some(piece) = self.half(side).frames.next(&mut input) else { break };
+            self.look_on(side, before - input.len());
             self.piece(side, piece, false, at, cx);
         }
+        self.look_on(side, input.len());
         let inside = self.half(side).inside;
         match inside {
             // Most likely still the same body, and what is looked for in it proves itself.
@@ -204,9 +288,11 @@ impl Http2 {
             Kind::Headers => {
                 half.block = Some(Pending { stream: Some(frame.stream), end, begun_ns });
                 if side == Side::Request {
-                    self.streams.request_begin(frame.stream, Stamp { time_ns: begun_ns, ..at }, cx);
+                    let read = Stamp { time_ns: begun_ns, ..at };
+                    self.streams.request_begin(frame.stream, read, self.begun, cx);
                 }
             }
+            Kind::Data if side == Side::Response => self.streams.sent(frame.stream, frame.len, at.time_ns),
             Kind::Promise => half.block = Some(Pending { stream: None, end: false, begun_ns }),
             Kind::Continuation if half.block.is_none() => {
                 // The rest of a block whose beginning was lost.
@@ -222,9 +308,13 @@ impl Http2 {
 
     fn value(&mut self, side: Side, frame: Header, value: [u8; 8], at: Stamp, cx: &mut Context<'_>) {
         match (frame.kind, side) {
-            (Kind::Settings, _) => self.setting(side, value),
+            (Kind::Settings, _) => self.setting(side, value, at),
             (Kind::Reset, Side::Request) => self.streams.finish(frame.stream, Ending::ClientGone, at, cx),
             (Kind::Reset, Side::Response) => self.streams.finish(frame.stream, Ending::ServerGone, at, cx),
+            (Kind::Window, Side::Request) => {
+                let [by @ .., _, _, _, _] = value;
+                self.streams.window_grew(frame.stream, u32::from_be_bytes(by) & MAX_WINDOW, at.time_ns);
+            }
             (Kind::GoAway, Side::Response) => {
                 let [last @ .., _, _, _, _] = value;
                 self.streams.refuse(u32::from_be_bytes(last), Ending::ServerGone, at, cx);
@@ -234,12 +324,17 @@ impl Http2 {
     }
 
     /// One setting. What one side allows, the other one may send.
-    fn setting(&mut self, side: Side, value: [u8; 8]) {
+    fn setting(&mut self, side: Side, value: [u8; 8], at: Stamp) {
         let [high, low, value @ .., _, _] = value;
-        if u16::from_be_bytes([high, low]) == MAX_FRAME_SIZE {
-            let other = if side == Side::Request { Side::Response } else { Side::Request };
-            let frames = &mut self.half(other).frames;
-            frames.max = frames.max.max(u32::from_be_bytes(value));
+        let value = u32::from_be_bytes(value);
+        match (u16::from_be_bytes([high, low]), side) {
+            (MAX_FRAME_SIZE, _) => {
+                let other = if side == Side::Request { Side::Response } else { Side::Request };
+                let frames = &mut self.half(other).frames;
+                frames.max = frames.max.max(value);
+            }
+            (INITIAL_WINDOW_SIZE, Side::Request) => self.streams.windows_begin_with(value, at.time_ns),
+            _ => {}
         }
     }
 
@@ -297,6 +392,16 @@ impl Http2 {
         }
     }
 
+    /// The client has acknowledged what was written.
+    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
+        self.streams.deliveries.acked(ack, cx.out);
+    }
+
+    /// The connection is out of sight: no acknowledgement will come.
+    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
+        self.streams.deliveries.give_up(cx.out);
+    }
+
     /// The connection went to another state.
     pub(super) fn state(&mut self, state: &socket::State, local: bool, cx: &mut Context<'_>) {
         let at = Stamp::from(&state.header);
@@ -320,6 +425,7 @@ impl Http2 {
             half.frames.lose();
         }
         self.closed.get_or_insert(why);
+        self.recount(cx);
     }
 }
 

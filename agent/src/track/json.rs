@@ -21,7 +21,7 @@ use act::Act;
 pub(super) use act::Engine;
 pub(super) use facts::{Facts, is_filter};
 pub(super) use grammar::Grammar;
-use keys::{Key, KeyMatch, WordMatch};
+use keys::{Key, KeyMatch, Word, WordMatch};
 use lost::Lost;
 use nesting::{Kind, Level, MAX_DEPTH};
 use place::Place;

@@ -9,42 +9,34 @@
 const METHODS: &[&[u8]] =
     &[b"CONNECT", b"DELETE", b"GET", b"HEAD", b"OPTIONS", b"PATCH", b"POST", b"PUT", b"TRACE"];
 
-/// Headers whose values are kept: framing, content kind, and what ties a request to others. Sorted, lower case.
+/// Headers that are read, and so kept: framing, content kind, and what ties a request to others. Sorted, lower case.
 const KEPT_HEADERS: &[&[u8]] = &[
-    b"accept",
-    b"connection",
     b"content-encoding",
     b"content-length",
     b"content-type",
-    b"date",
-    b"expect",
-    b"host",
     b"inference-header-content-length",
-    b"server",
     b"traceparent",
     b"transfer-encoding",
-    b"upgrade",
-    b"x-otel-sample",
     b"x-request-id",
 ];
+/// Their values, where only some words matter; other values are masked from where they differ.
+const KEPT_VALUES: [Option<Words>; KEPT_HEADERS.len()] =
+    [Some(&[b"identity"]), None, Some(CONTENT_TYPES), None, None, None, None];
+/// Content types that are told apart, and the commonest of the others. Sorted, lower case.
+const CONTENT_TYPES: Words = &[
+    b"application/json",
+    b"application/jsonl",
+    b"application/ndjson",
+    b"application/x-ndjson",
+    b"text/event-stream",
+];
 
-const TEXT: [u8; 256] = text_table();
-
-const fn text_table() -> [u8; 256] {
-    let mut table = [b'x'; 256];
-    let mut b = 0_u8;
-    while b < 128 {
-        if !b.is_ascii_alphanumeric() {
-            table[b as usize] = b;
-        }
-        b += 1;
-    }
-    table
-}
+/// Words, sorted.
+type Words = &'static [&'static [u8]];
 
 /// The byte that stands for `b` in masked text.
 pub(super) fn masked(b: u8) -> u8 {
-    TEXT[b as usize]
+    if b.is_ascii_alphanumeric() || !b.is_ascii() { b'x' } else { b }
 }
 
 /// Masks text: letters, digits and non-ASCII bytes become `x`, punctuation stays.
@@ -124,6 +116,8 @@ enum Place {
     Name(Narrow, bool),
     /// In a header's value, kept or not.
     Value(bool),
+    /// In a value that is kept as far as it is one of these.
+    Word(Words, Narrow),
 }
 
 /// What a byte did to a head.
@@ -197,6 +191,7 @@ impl HeadMask {
             Place::LastCr => return None,
             Place::Name(narrow, known) => name(narrow, known, b),
             Place::Value(keep) => value(keep, b),
+            Place::Word(words, narrow) => word(words, narrow, b),
         })
     }
 
@@ -249,15 +244,33 @@ fn line_start(b: &mut u8) -> Option<Place> {
     }
 }
 
-/// Names of headers are kept, as far as they can be one.
+/// Names of headers are kept, as far as they can be one of the list.
 fn name(mut narrow: Narrow, known: bool, b: &mut u8) -> Place {
     match *b {
-        b':' => Place::Value(known && narrow.exact(KEPT_HEADERS).is_some()),
+        b':' => match narrow.exact(KEPT_HEADERS).filter(|_| known).map(|at| KEPT_VALUES[at]) {
+            Some(Some(words)) => Place::Word(words, Narrow::new(words)),
+            Some(None) => Place::Value(true),
+            None => Place::Value(false),
+        },
         b'\n' => Place::LineStart,
         b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
             let known = known && narrow.push(KEPT_HEADERS, b.to_ascii_lowercase());
+            if !known {
+                *b = masked(*b);
+            }
             Place::Name(narrow, known)
         }
+        _ => value(false, b),
+    }
+}
+
+/// Of `text/event-stream; charset=utf-8`, what stands before the semicolon.
+fn word(words: Words, mut narrow: Narrow, b: &mut u8) -> Place {
+    let is_word = narrow.exact(words).is_some();
+    match *b {
+        b' ' | b'\t' | b'\r' if is_word || narrow.is_new() => Place::Word(words, narrow),
+        b';' if is_word => Place::Value(false),
+        other if narrow.push(words, other.to_ascii_lowercase()) => Place::Word(words, narrow),
         _ => value(false, b),
     }
 }
@@ -307,9 +320,9 @@ mod tests {
     #[test]
     fn heads_keep_what_framing_needs_and_nothing_else() {
         let request = "POST /v1/chat?key=s3cret&b HTTP/1.1\r\nHost: a:80\r\nAuthorization: Bearer s-3\r\n\
-                       CONTENT-length: 12\r\nx-request-id: r1\r\nCookie: a=b\r\n folded: yes\r\nX-Content-Length: 9\r\n\r\n";
-        let masked = "POST /v1/chat?xxxxxxxxxxxx HTTP/1.1\r\nHost: a:80\r\nAuthorization: xxxxxx xxx\r\n\
-                      CONTENT-length: 12\r\nx-request-id: r1\r\nCookie: xxx\r\n xxxxxxx xxx\r\nX-Content-Length: x\r\n\r\n";
+                       CONTENT-length: 12\r\nx-request-id: r1\r\nCookie: a=b\r\n folded: yes\r\nX-Content-Length: 9\r\ns3cret\r\n\r\n";
+        let masked = "POST /v1/chat?xxxxxxxxxxxx HTTP/1.1\r\nxxxx: xxxx\r\nxxxxxxxxxxxxx: xxxxxx xxx\r\n\
+                      CONTENT-length: 12\r\nx-request-id: r1\r\nCoxxxx: xxx\r\n xxxxxxx xxx\r\nX-xxxxxxx-xxxxxx: x\r\nxxxxxx\r\n\r\n";
         assert_eq!(mask_head(HeadMask::request(), request), (masked.into(), HeadStep::End));
         assert_eq!(mask_head(HeadMask::request(), masked), (masked.into(), HeadStep::End));
 
@@ -319,8 +332,34 @@ mod tests {
         assert_eq!(mask_head(HeadMask::request(), masked), (masked.into(), HeadStep::End));
 
         let response = "HTTP/1.1 200 No s3cret\nSet-Cookie: id=\u{e9}\nContent-Type: text/plain\n\n";
-        let masked = "HTTP/1.1 200 xx xxxxxx\nSet-Cookie: xxxxx\nContent-Type: text/plain\n\n";
+        let masked = "HTTP/1.1 200 xx xxxxxx\nxxx-xxxxxx: xxxxx\nContent-Type: text/xxxxx\n\n";
         assert_eq!(mask_head(HeadMask::response(), response), (masked.into(), HeadStep::End));
+        assert_eq!(mask_head(HeadMask::response(), masked), (masked.into(), HeadStep::End));
+    }
+
+    #[test]
+    fn of_a_content_type_only_known_words_stay() {
+        for (value, masked) in [
+            ("text/event-stream; charset=s3cret", "text/event-stream; xxxxxxxxxxxxxx"),
+            ("Text/Event-Stream ;a", "Text/Event-Stream ;x"),
+            ("application/json", "application/json"),
+            ("application/jsonl", "application/jsonl"),
+            ("application/json-s3cret", "application/jsonxxxxxxx"),
+            ("application/x-ndjson+s3cret", "application/x-ndjsonxxxxxxx"),
+            ("application/s3cret; a", "application/xxxxxxx x"),
+            ("multipart/form-data; boundary=s3cret", "xxxxxxxxxxxxxxxxxxxx xxxxxxxxxxxxxxx"),
+            ("text/event-stream s3cret", "text/event-stream xxxxxx"),
+        ] {
+            let head = |value: &str| format!("HTTP/1.1 200 OK\r\nContent-Type: {value}\r\n\r\n");
+            for text in [value, masked] {
+                assert_eq!(
+                    mask_head(HeadMask::response(), &head(text).replace("OK", "xx")).0,
+                    head(masked).replace("OK", "xx")
+                );
+            }
+        }
+        let head = "HTTP/1.1 200 xx\r\ncontent-encoding: s3cret\r\n\r\n";
+        assert_eq!(mask_head(HeadMask::response(), head).0, head.replace("s3cret", "xxxxxx"));
     }
 
     #[test]
@@ -344,7 +383,7 @@ mod tests {
     #[test]
     fn tables_are_sorted() {
         assert!(METHODS.is_sorted());
-        assert!(KEPT_HEADERS.is_sorted());
+        assert!(KEPT_HEADERS.is_sorted() && CONTENT_TYPES.is_sorted());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::{
     body::Body,
     http1::{Side, head},
     json::{Facts, Grammar, is_filter},
+    memory,
 };
 use crate::{
     decode::Stamp,
@@ -64,6 +65,8 @@ pub(super) struct Open {
     lost_bytes: u64,
     /// Content events before the first of them.
     sure_content: usize,
+    /// The times of its content are not kept.
+    forgotten: bool,
 }
 
 impl Open {
@@ -81,6 +84,7 @@ impl Open {
             grpc: Grpc::No,
             lost_bytes: 0,
             sure_content: 0,
+            forgotten: false,
         }
     }
 
@@ -111,9 +115,13 @@ impl Open {
             None => self.api.grammar,
         };
         let body = Body::new(&request.headers, grammar.request(), Side::Request);
+        if request.headers.content == head::Content::Opaque {
+            self.flag(Flag::Opaque);
+        }
         let exchange = &mut *self.exchange;
         exchange.request_id = request.headers.request_id;
         exchange.trace_id = request.headers.trace_id;
+        exchange.timeout_ns = request.headers.timeout_ns;
         body
     }
 
@@ -176,6 +184,9 @@ impl Open {
         let exchange = &mut *self.exchange;
         exchange.status = Some(response.status);
         exchange.first_byte_out_ns = begun_ns;
+        if response.status == 101 && response.headers.upgrade == Some(head::Upgrade::WebSocket) {
+            "WebSocket".clone_into(&mut exchange.protocol);
+        }
         match response.headers.content {
             head::Content::Events | head::Content::JsonLines => exchange.streaming = Some(true),
             head::Content::Other => exchange.streaming = Some(false),
@@ -184,8 +195,10 @@ impl Open {
                 self.single = if exchange.streaming == Some(true) { Single::No } else { Single::Maybe(None) };
                 self.grpc = Grpc::Missing;
             }
-            head::Content::Unknown | head::Content::Opaque => {}
+            head::Content::Opaque => self.flag(Flag::Opaque),
+            head::Content::Unknown => {}
         }
+        let exchange = &mut *self.exchange;
         if exchange.request_id.is_none() {
             exchange.request_id.clone_from(&response.headers.request_id);
         }
@@ -215,8 +228,8 @@ impl Open {
         }
     }
 
-    /// A content-bearing event was written.
-    pub(super) fn content(&mut self, event: ContentEvent) {
+    /// A content-bearing event was written; true when its time is kept.
+    pub(super) fn content(&mut self, event: ContentEvent) -> bool {
         // The first one that was seen is the first only if nothing before it was missed.
         let first = self.exchange.content_total == 0
             && self.exchange.first_byte_out_ns.is_some()
@@ -226,9 +239,23 @@ impl Open {
             exchange.first_token_ns = Some(event.time_ns);
         }
         exchange.content_total += 1;
-        if exchange.content.len() < MAX_CONTENT {
+        let kept = exchange.content.len() < MAX_CONTENT && !self.forgotten;
+        if kept {
             exchange.content.push(event);
         }
+        kept
+    }
+
+    /// Bytes it holds.
+    pub(super) fn held(&self) -> usize {
+        memory::EXCHANGE + self.exchange.content.len() * memory::EVENT
+    }
+
+    /// Memory is short: the times of its content are not kept, those to come neither.
+    pub(super) fn forget_content(&mut self) {
+        self.forgotten = true;
+        self.exchange.content = Vec::new();
+        self.sure_content = 0;
     }
 
     /// Records of calls that wrote so many bytes of the answer, or of what came after it, were lost.
@@ -317,6 +344,7 @@ impl Open {
             // With the end marker out, what happens to the connection is no longer the answer's matter.
             _ if body.done() => self.answered(body),
             Ending::Complete => self.answered(body),
+            Ending::ClientGone | Ending::ServerGone if self.is_overdue() => Outcome::Timeout,
             Ending::ClientGone => Outcome::ClientDisconnect,
             Ending::ServerGone => Outcome::Truncated,
             Ending::OutOfSight => match self.exchange.status {
@@ -327,6 +355,15 @@ impl Open {
                 _ => Outcome::Unknown,
             },
         }
+    }
+
+    /// It was given up when the client's own time limit was over: to a tenth, since the limit runs where the client is,
+    /// and is rounded.
+    fn is_overdue(&self) -> bool {
+        let exchange = &self.exchange;
+        let lasted =
+            exchange.close_ns.zip(exchange.first_byte_in_ns).map(|(end, begin)| end.saturating_sub(begin));
+        lasted.zip(exchange.timeout_ns).is_some_and(|(lasted, limit)| lasted >= limit - limit / 10)
     }
 
     /// Outcome of a whole answer.

@@ -9,11 +9,12 @@
 use wire::socket;
 
 use super::{
-    Delivery,
+    Tracked,
     arrival::Arrivals,
-    call::{Call, side},
+    call::{self, Call, side},
+    delivery::Deliveries,
     exchanges::{Context, Exchanges, Origin},
-    http1::{Direction, Found, Gap, Piece, Side, ends_chunked, head},
+    http1::{Direction, Found, Gap, Piece, Side, ends_chunked, head, head::Upgrade},
     mask::mask_all,
     open::Ending,
 };
@@ -27,8 +28,16 @@ pub(super) struct Server {
     /// Next byte of each direction; `None` before the first.
     expected: [Option<u64>; 2],
     exchanges: Exchanges,
+    deliveries: Deliveries,
     /// A message was understood.
     proven: bool,
+    /// The connection becomes one of HTTP/2; with the bytes of the call that were still HTTP/1, once that is known.
+    switching: bool,
+    switched: Option<usize>,
+    /// Long calls were asked for.
+    wants_whole: bool,
+    /// Bytes of heads, as far as they are in the account of all connections.
+    counted: usize,
     /// Nothing more can be understood, and why.
     closed: Option<&'static str>,
 }
@@ -42,7 +51,12 @@ impl Server {
             responses: Direction::new(Side::Response, lost),
             expected: [(!lost).then_some(0); 2],
             exchanges: Exchanges::new(origin),
+            deliveries: Deliveries::default(),
             proven: false,
+            switching: false,
+            switched: None,
+            wants_whole: false,
+            counted: 0,
             closed: None,
         }
     }
@@ -64,7 +78,7 @@ impl Server {
 
     /// Exchanges of this process are open.
     pub(super) fn serves(&self, pid: u32) -> bool {
-        self.exchanges.open().iter().any(|open| open.exchange.pid == pid)
+        self.exchanges.serves(pid)
     }
 
     /// Number of the oldest open exchange.
@@ -83,6 +97,33 @@ impl Server {
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
         }
+        self.recount(cx);
+    }
+
+    fn recount(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, self.requests.held() + self.responses.held());
+    }
+
+    /// No head is read here any more.
+    pub(super) fn forget_heads(&mut self, cx: &mut Context<'_>) {
+        cx.held.recount(&mut self.counted, 0);
+    }
+
+    /// Bytes held for what the peer has sent.
+    pub(super) fn held(&self) -> usize {
+        self.counted + self.exchanges.held()
+    }
+
+    /// Memory is short: a head that is not complete counts as lost, and see [`Exchanges::give_up`].
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if !self.requests.head().is_empty() {
+            self.request_lost(0);
+        }
+        if !self.responses.head().is_empty() {
+            self.response_lost(0, false, at, cx);
+        }
+        self.exchanges.give_up(at, cx);
+        self.recount(cx);
     }
 
     fn bytes(
@@ -112,27 +153,54 @@ impl Server {
             Side::Response => {
                 let full = u64::from(data.requested) > len;
                 let end = data.offset.saturating_add(len);
-                self.exchanges.wrote(at.time_ns, full, end, data.network.last_ns);
+                self.deliveries.wrote(end, data.network.last_ns);
+                self.exchanges.wrote(at.time_ns, full);
             }
         }
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
             self.gap(side, missing, true, at, cx);
         }
-        if self.direction(side).is_lost() {
-            self.find(side, head, len, tail, at, cx);
+        if self.direction(side).is_lost() && call::begins(data) {
+            self.find(side, head, call::extent(data), tail, at, cx);
         }
-        let middle = len.saturating_sub((head.len() + tail.len()) as u64);
-        self.feed(side, head, middle == 0 && tail.is_empty(), at, cx);
+        let captured = head.len();
+        let middle = len.saturating_sub((captured + tail.len()) as u64);
+        let last = middle == 0 && tail.is_empty() && call::ends(data);
+        let left = self.feed(side, head, last, at, cx);
+        if self.switching {
+            self.switched = Some(captured - left);
+            return;
+        }
         if middle > 0 {
             if side == Side::Request {
                 self.exchanges.arrivals().reach(len - tail.len() as u64);
             }
+            let was_lost = self.direction(side).is_lost();
             self.gap(side, middle, false, at, cx);
+            // A boundary was in it, and it is likely that the next such call has one too.
+            let is_lost = !was_lost && self.direction(side).is_lost();
+            if is_lost && !std::mem::replace(&mut self.wants_whole, true) {
+                cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
+            }
         }
         if !tail.is_empty() {
             self.feed(side, tail, true, at, cx);
         }
+        if self.switching {
+            // The head that says so lies around a gap.
+            self.finish(Ending::OutOfSight, "upgraded", at, cx);
+        }
+    }
+
+    /// The connection has become one of HTTP/2 behind so many bytes of this call.
+    pub(super) fn switched(&self) -> Option<usize> {
+        self.switched
+    }
+
+    /// Its exchange, which is answered on stream 1, the next byte of the requests, and the answers on their way.
+    pub(super) fn hand_over(self) -> (Exchanges, Option<u64>, Deliveries) {
+        (self.exchanges, self.expected[usize::from(socket::DIR_RECV)], self.deliveries)
     }
 
     fn direction(&mut self, side: Side) -> &mut Direction {
@@ -142,8 +210,8 @@ impl Server {
         }
     }
 
-    /// Captured bytes in a row; `last` when the call ends with them.
-    fn feed(&mut self, side: Side, bytes: &mut [u8], last: bool, at: Stamp, cx: &mut Context<'_>) {
+    /// Captured bytes in a row; `last` when the call ends with them. How many are left, which are not HTTP/1 any more.
+    fn feed(&mut self, side: Side, bytes: &mut [u8], last: bool, at: Stamp, cx: &mut Context<'_>) -> usize {
         let mut input = bytes;
         loop {
             let before = input.len();
@@ -153,10 +221,14 @@ impl Server {
                 Side::Request => self.request_piece(piece, used, at, cx),
                 Side::Response => self.response_piece(piece, used, at, cx),
             }
+            if self.switching {
+                return input.len();
+            }
         }
         if !input.is_empty() {
             self.lost_bytes(side, input, last, at, cx);
         }
+        0
     }
 
     /// Bytes of which it is not known what they are, unless they end a chunked body.
@@ -196,7 +268,7 @@ impl Server {
     fn end(&mut self, side: Side, at: Stamp, cx: &mut Context<'_>) {
         match side {
             Side::Request => self.exchanges.request_end(at, cx),
-            Side::Response => self.exchanges.response_end(at, cx),
+            Side::Response => self.exchanges.response_end(at, &mut self.deliveries, cx),
         }
     }
 
@@ -244,7 +316,7 @@ impl Server {
             Piece::Begin => self.exchanges.response_begin(at),
             Piece::Head => self.response_head(at, cx),
             Piece::Body(bytes) => self.exchanges.response_body(bytes, at, cx),
-            Piece::End => self.exchanges.response_end(at, cx),
+            Piece::End => self.exchanges.response_end(at, &mut self.deliveries, cx),
             Piece::Garbage => self.response_garbage(at, cx),
             Piece::Frame => {}
         }
@@ -255,7 +327,9 @@ impl Server {
             return self.response_garbage(at, cx);
         };
         self.proven = true;
-        if response.status < 200 && response.status != 101 {
+        let one_open = !self.exchanges.reading() && self.exchanges.open().len() == 1;
+        self.switching = response.status == 101 && response.headers.upgrade == Some(Upgrade::H2c) && one_open;
+        if self.switching || response.status < 200 && response.status != 101 {
             self.responses.body(None);
             return self.exchanges.interim();
         }
@@ -265,7 +339,7 @@ impl Server {
         let connect =
             self.exchanges.open().front().is_some_and(|o| o.exchange.method.as_deref() == Some("CONNECT"));
         if response.status == 101 || (connect && response.status < 300) {
-            self.exchanges.response_end(at, cx);
+            self.exchanges.response_end(at, &mut self.deliveries, cx);
             self.finish(Ending::OutOfSight, "upgraded", at, cx);
         }
     }
@@ -298,7 +372,7 @@ impl Server {
             }
             (Gap::PastEnd, Side::Response) => {
                 self.exchanges.responses_lost();
-                self.exchanges.response_end(at, cx);
+                self.exchanges.response_end(at, &mut self.deliveries, cx);
             }
             (Gap::Lost, Side::Request) => self.request_lost(len),
             (Gap::Lost, Side::Response) => self.response_lost(len, unseen, at, cx),
@@ -357,17 +431,13 @@ impl Server {
 
     /// The client has acknowledged what was written.
     pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
-        let delivery = Delivery {
-            acked_ns: ack.header.time_ns,
-            srtt_us: (ack.srtt_us > 0).then_some(ack.srtt_us),
-            retransmits: Some(ack.retransmits),
-        };
-        self.exchanges.acked(ack.offset, delivery, cx);
+        self.deliveries.acked(ack, cx.out);
+        self.exchanges.acked(ack.offset, &mut self.deliveries, cx);
     }
 
     /// The connection is out of sight: no acknowledgement will come.
     pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
-        self.exchanges.give_up_deliveries(cx);
+        self.deliveries.give_up(cx.out);
     }
 
     /// The connection went to another state.
@@ -392,7 +462,7 @@ impl Server {
     /// The server closed: an answer that ends with the connection is complete, any other is not.
     fn server_closed(&mut self, at: Stamp, cx: &mut Context<'_>) {
         if self.responses.until_close() {
-            self.exchanges.response_end(at, cx);
+            self.exchanges.response_end(at, &mut self.deliveries, cx);
         }
         self.finish(Ending::ServerGone, "after_close", at, cx);
     }
@@ -403,5 +473,6 @@ impl Server {
         self.requests.lose();
         self.responses.lose();
         self.closed.get_or_insert(why);
+        self.recount(cx);
     }
 }

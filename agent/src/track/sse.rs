@@ -3,9 +3,11 @@
 //! An event is over when its line is: that is the moment its token leaves the server. (A document spread over
 //! several `data:` lines is over with the last of them.) Comments, other fields and `[DONE]` are no events.
 
+use memchr::memchr2;
+
 use super::{
     json::{Facts, Grammar, Lexer},
-    mask::{Narrow, masked},
+    mask::{Narrow, mask_text},
 };
 
 /// Names of fields that stay; what follows the second is masked. Sorted.
@@ -95,7 +97,7 @@ impl Sse {
                 continue;
             }
             self.cr = false;
-            let len = bytes.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(bytes.len());
+            let len = memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len());
             let (line, rest) = bytes.split_at_mut(len);
             self.in_line(line);
             bytes = rest;
@@ -112,7 +114,7 @@ impl Sse {
         let rest = &mut line[at..];
         match self.line {
             Line::Data | Line::Lost => self.lexer.feed(rest),
-            Line::Other => rest.iter_mut().for_each(|b| *b = masked(*b)),
+            Line::Other => mask_text(rest),
             Line::Field(_) | Line::Blank | Line::Done(_) => {}
         }
     }

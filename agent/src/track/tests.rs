@@ -1,11 +1,14 @@
 //! Whole connections: records in, [`super::Tracked`] values out.
 
 mod apis;
+mod ends;
 mod framing;
 mod http2;
 mod losses;
+mod memory;
 mod network;
 mod peers;
+mod pieces;
 mod rig;
 mod roles;
 mod streams;

@@ -8,8 +8,8 @@ use wire::socket::DIR_SEND;
 
 use super::registers::{Registers, number};
 
-/// Segments of a vectored call that are walked.
-pub(crate) const MAX_SEGMENTS: u64 = 32;
+/// Segments of a vectored call that are walked: as many as the kernel takes (`UIO_MAXIOV`).
+pub(crate) const MAX_SEGMENTS: u64 = 1024;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -66,6 +66,19 @@ impl Call {
             Source::Vector { address, count } => total(address, count),
         };
         Self { syscall, requested, source }
+    }
+
+    /// Whether its first bytes, which are there, are these.
+    #[inline(always)]
+    pub(crate) fn begins_with(&self, bytes: [u8; 8]) -> bool {
+        let address = match self.source {
+            Source::Opaque => return false,
+            Source::Buffer { address } => address,
+            Source::Vector { address, .. } => segment(address, 0).map_or(0, |segment| segment.base),
+        };
+        // SAFETY: a checked read of user memory.
+        let first = unsafe { bpf_probe_read_user(address as *const [u8; 8]) };
+        first == Ok(bytes)
     }
 
     /// Whether it asked for nothing: then a result of 0 is not the end of the stream.

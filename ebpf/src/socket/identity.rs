@@ -3,13 +3,14 @@
 use wire::Kind;
 use wire::counter::Counter;
 use wire::names::listen_key;
-use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, tcp};
+use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN, SockId, WHOLE, tcp};
 
 use super::network::Times;
-use super::sock::Sock;
+use super::sock::{self, Sock};
+use super::unix;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
-use crate::maps::{LISTEN, SOCKS};
+use crate::maps::{LISTEN, SOCKS, WHOLE_CALLS};
 use crate::scope::Task;
 
 /// `BPF_NOEXIST`.
@@ -26,6 +27,14 @@ pub(crate) struct Socket {
     opened: Word,
     /// 1 once the connection is closed; what was received before may still be read.
     closed: Word,
+    /// 1 if long calls are captured whole.
+    whole: Word,
+    /// Who asked to connect, as [`Task`] has it; 0 when that was not seen.
+    pub(crate) owner: Word,
+    /// Of a unix socket, number of its file's inode.
+    pub(crate) inode: Word,
+    /// 1 if it is a unix socket that was seen to bring requests.
+    serving: Word,
     /// `ROLE_*`.
     role: u8,
     /// `FLAG_MID_STREAM` or 0.
@@ -44,6 +53,10 @@ impl Socket {
             sent: Word::new(0),
             opened: Word::new(0),
             closed: Word::new(0),
+            whole: Word::new(0),
+            owner: Word::new(0),
+            inode: Word::new(0),
+            serving: Word::new(0),
             role,
             flags,
             reserved: [0; 6],
@@ -61,9 +74,46 @@ impl Socket {
         self.opened.get() != 0
     }
 
+    /// Notes that it brings requests.
+    pub(crate) fn serve(&self) {
+        self.serving.set(1);
+    }
+
+    /// Whether it was seen to bring requests.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving.get() != 0
+    }
+
     /// Notes that the connection is over.
     pub(crate) fn close(&self) {
         self.closed.set(1);
+    }
+
+    /// Notes that its long calls are to be captured whole, from now on.
+    #[inline(always)]
+    pub(crate) fn want_whole(&self) {
+        self.whole.set(1);
+    }
+
+    /// Whether it is known to carry several messages in one call.
+    #[inline(always)]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.get() != 0
+    }
+
+    /// Whether its long calls are captured whole; asks the agent's list only for a long call.
+    #[inline(always)]
+    pub(crate) fn wants_whole(&self, sock: Sock, len: u32) -> bool {
+        if len as usize <= WHOLE || self.whole.get() != 0 {
+            return self.whole.get() != 0;
+        }
+        // SAFETY: a single aligned word.
+        let is_asked =
+            unsafe { WHOLE_CALLS.get(sock.id()) }.is_some_and(|birth| *birth == self.birth_ns.get());
+        if is_asked {
+            self.want_whole();
+        }
+        is_asked
     }
 
     /// Whether the entry is about an earlier socket at this address, whose end was missed.
@@ -149,12 +199,17 @@ pub(crate) fn announce(socket: &Socket, sock: Sock, family: u16, now: u64, task:
         write_header(&raw mut (*record).header, Kind::SocketOpen, size_of::<Open>(), now, task);
         (*record).id = socket.id(sock);
         sock.write_addresses(family, &raw mut (*record).local_addr, &raw mut (*record).peer_addr);
+        if family == sock::UNIX {
+            (&raw mut (*record).peer_addr).cast::<u64>().write_unaligned(unix::peer(sock));
+        }
         (*record).netns = sock.netns();
         (*record).local_port = sock.local_port();
         (*record).peer_port = sock.peer_port();
         (*record).family = family;
-        (*record).role = socket.role;
-        (*record).flags = socket.flags;
+        // What begins with a request began with it.
+        let serves = socket.is_serving();
+        (*record).role = if serves { ROLE_ACCEPTED } else { socket.role };
+        (*record).flags = if serves { 0 } else { socket.flags };
         (*record).reserved = 0;
     }
     submit(entry);

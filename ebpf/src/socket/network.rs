@@ -213,10 +213,10 @@ impl Times {
         }
     }
 
-    /// Notes what a segment acknowledges. Returns the number of bytes written since birth when that is all of them
-    /// and a record of it was waited for.
+    /// Notes what a segment acknowledges. Returns the number of bytes since birth that are acknowledged by it, when that
+    /// is all that was written and a record of it was waited for; where `each` is wanted, also when it is less.
     #[inline(always)]
-    pub(crate) fn acknowledged(&self, sock: Sock, ack: u32, now: u64) -> Option<u64> {
+    pub(crate) fn acknowledged(&self, sock: Sock, ack: u32, now: u64, each: bool) -> Option<u64> {
         // A reset has none, and any number in its place.
         if !after(ack, sock.snd_una()) || after(ack, sock.snd_nxt()) {
             return None;
@@ -224,7 +224,21 @@ impl Times {
         self.acked_ns.set(now);
         // Against `of_write`: one of the two sees the other.
         self.acked.publish(VALID | u64::from(ack));
-        self.reached(ack)
+        match self.reached(ack) {
+            None if each => self.so_far(ack),
+            reached => reached,
+        }
+    }
+
+    /// Bytes since birth before `ack`, while something behind it is waited for.
+    #[inline(always)]
+    fn so_far(&self, ack: u32) -> Option<u64> {
+        let awaited = self.awaited.get();
+        let offset = self.awaited_offset.get();
+        let left = (awaited as u32).wrapping_sub(ack);
+        // A write may come between the two: then the next acknowledgement tells.
+        let is_consistent = awaited != 0 && self.awaited.get() == awaited && u64::from(left) <= offset;
+        is_consistent.then(|| offset - u64::from(left))
     }
 
     /// Whether everything that was waited for is acknowledged with `ack`: how many bytes, and never twice.

@@ -49,7 +49,7 @@ fn segment(sock: Sock, segment: Segment) -> Outcome {
     let now = unsafe { bpf_ktime_get_ns() };
     let socket = find_or_backfill(sock, now)?;
     socket.times.arrived(sock, segment, now);
-    let offset = socket.times.acknowledged(sock, segment.ack, now).ok_or(Stop::Quiet)?;
+    let offset = socket.times.acknowledged(sock, segment.ack, now, socket.is_whole()).ok_or(Stop::Quiet)?;
     emit(socket, sock, offset, now)
 }
 

@@ -8,10 +8,10 @@ use wire::counter::Counter;
 use wire::names::{SCOPE_SOCKETS, listen_key};
 use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 
-use super::identity::{begin, find, forget};
+use super::identity::{announce, begin, find, forget};
 use super::segment;
 use super::sock::Sock;
-use crate::emit::{Outcome, Stop, count, finish, reserve, submit, write_header};
+use crate::emit::{Outcome, Stop, count, finish, reserve, submit, submit_now, write_header};
 use crate::maps::LISTEN;
 use crate::scope::Task;
 
@@ -61,7 +61,7 @@ fn listening(sock: Sock) -> Outcome {
         (*record).port = port;
         (*record).family = sock.family();
     }
-    submit(entry);
+    submit_now(entry);
     Ok(())
 }
 
@@ -72,7 +72,10 @@ fn connecting(sock: Sock) -> Outcome {
         return Err(Stop::Quiet);
     }
     // SAFETY: always valid.
-    begin(sock, unsafe { bpf_ktime_get_ns() }, ROLE_CONNECTED)
+    begin(sock, unsafe { bpf_ktime_get_ns() }, ROLE_CONNECTED)?;
+    let socket = find(sock).ok_or(Stop::Count(Counter::MapFull))?;
+    socket.owner.set(Task::current().0);
+    Ok(())
 }
 
 #[inline(always)]
@@ -81,14 +84,17 @@ fn established(sock: Sock, old: u8) -> Outcome {
     let now = unsafe { bpf_ktime_get_ns() };
     match old {
         tcp::SYN_RECV => accepted(sock, now),
-        tcp::SYN_SENT => {
-            if let Some(socket) = find(sock).filter(|socket| !socket.is_opened()) {
-                socket.birth_ns.set(now);
-            }
-            Ok(())
-        }
+        tcp::SYN_SENT => connected(sock, now),
         _ => Ok(()),
     }
+}
+
+/// Told at once: if the peer is a watched process of this host, its record of the connection comes after this one.
+#[inline(always)]
+fn connected(sock: Sock, now: u64) -> Outcome {
+    let socket = find(sock).filter(|socket| !socket.is_opened()).ok_or(Stop::Quiet)?;
+    socket.birth_ns.set(now);
+    announce(socket, sock, sock.family(), now, Task(socket.owner.get()))
 }
 
 /// The handshake is complete; the process will `accept` it later.

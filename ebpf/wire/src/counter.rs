@@ -40,6 +40,11 @@ counters! {
     PayloadUnreadable = "payload_unreadable",
     /// Socket calls that carry no readable payload by nature (`io_uring`, sendfile, splice).
     PayloadNone = "payload_none",
+    /// Calls that were to be captured whole and are longer than is captured of any; the middle is a gap of known
+    /// length.
+    CallCut = "call_cut",
+    /// Vectored calls that were to be captured whole while the room to gather them was in use; the middle is a gap.
+    GatherBusy = "gather_busy",
     /// Vectored calls with more segments than are walked; the rest is a gap of known length.
     IovecTruncated = "iovec_truncated",
     /// A map was full and an entry could not be made; the event behind it is incomplete or lost.
@@ -63,6 +68,10 @@ counters! {
     ArrivalMerged = "arrival_merged",
     /// Reads of which it is not known when their bytes arrived, on connections where it should be.
     ArrivalUnknown = "arrival_unknown",
+    /// Plaintext records of TLS lost because the ring buffer was full.
+    DropTls = "drop_tls_ring_full",
+    /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
+    PlaintextUnreadable = "plaintext_unreadable",
 }
 
 const _: () = {

@@ -13,6 +13,7 @@ pub mod cuda;
 pub mod names;
 pub mod process;
 pub mod socket;
+pub mod tls;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -64,8 +65,12 @@ pub enum Kind {
     Exit = 34,
     /// [`process::Process`]: a process that is not watched called a probed CUDA function for the first time.
     CudaSeen = 35,
+    /// [`tls::Data`]: plaintext went through a TLS library in a watched process.
+    TlsData = 48,
     /// JSON written by the agent: something it saw in /proc or of itself.
     Observation = 0x100,
+    /// [`tls::Verdict`], written by the agent: what it found out about a connection that speaks TLS.
+    TlsVerdict = 0x101,
 }
 
 impl Kind {
@@ -83,7 +88,9 @@ impl Kind {
             33 => Self::Fork,
             34 => Self::Exit,
             35 => Self::CudaSeen,
+            48 => Self::TlsData,
             0x100 => Self::Observation,
+            0x101 => Self::TlsVerdict,
             _ => return None,
         })
     }

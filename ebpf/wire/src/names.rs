@@ -36,6 +36,11 @@ pub const fn port_of(key: u64) -> u16 {
     u16::from_le_bytes([low, high])
 }
 
+/// LRU hash: address of a socket (`u64`) -> its birth (`u64`), together a [`crate::socket::SockId`]: sockets of which
+/// the agent wants long calls captured whole. The kernel side knows HTTP/2 by its preface and the beginning of
+/// pipelining without being told.
+pub const WHOLE_CALLS: &str = "WHOLE_CALLS";
+
 /// Load-time constant (`u32`): tgid of the agent, which is never watched.
 pub const OWN_TGID: &str = "OWN_TGID";
 /// Load-time constant ([`crate::socket::Offsets`]): where the fields of kernel structures are.
@@ -74,3 +79,9 @@ pub const PROG_SYNC_RETURN: &str = "cuda_sync_return";
 pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
 /// uretprobe: return of a memory row.
 pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";
+/// uprobe: entry of a function that reads or writes plaintext of TLS.
+pub const PROG_TLS_ENTER: &str = "tls_enter";
+/// uretprobe: return of the same.
+pub const PROG_TLS_RETURN: &str = "tls_return";
+/// uprobe: end of a TLS connection in its library.
+pub const PROG_TLS_FREE: &str = "tls_free";

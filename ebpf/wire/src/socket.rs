@@ -42,6 +42,10 @@ pub const FLAG_MID_STREAM: u8 = 1;
 pub const FLAG_NO_PAYLOAD: u8 = 2;
 /// The call had more segments than were walked: captured bytes end early.
 pub const FLAG_IOVEC_TRUNCATED: u8 = 4;
+/// The record does not begin a call: what came before it in the call stands in the records before.
+pub const FLAG_CONTINUED: u8 = 8;
+/// The record does not end a call: the rest stands in records with [`FLAG_CONTINUED`].
+pub const FLAG_MORE: u8 = 16;
 
 /// What the network said of the bytes of one call, from the segments themselves. All zero: not known.
 ///
@@ -69,6 +73,11 @@ pub struct Network {
 /// `result > 0`: that many bytes moved, `offset..offset + result` of this direction; the first `head_len` and
 /// the last `tail_len` of them follow. `result == 0` on receive: the peer ended its side. `result < 0`:
 /// `-errno`; only errors that mean something are recorded (a full socket on send, resets).
+///
+/// On sockets that carry several messages in one call (HTTP/2, pipelining) a long call is written in pieces: records
+/// with [`FLAG_MORE`] or [`FLAG_CONTINUED`], in order, each as if it were a call on its own part of the stream. Their
+/// time is the same; `requested` is what was moved, so that only the last one tells of a short call; `network` is that
+/// of the piece.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Data {
@@ -107,7 +116,8 @@ pub struct Open {
     pub id: SockId,
     /// Local address; IPv4 in the first four bytes. Network byte order.
     pub local_addr: [u8; 16],
-    /// Peer's address, likewise.
+    /// Peer's address, likewise. Of a unix socket, the first eight bytes are the address of the kernel's socket at the
+    /// other end ([`SockId::sock`] of its own records), native byte order; 0 when it is not known.
     pub peer_addr: [u8; 16],
     /// Network namespace (inode number).
     pub netns: u32,
@@ -165,7 +175,8 @@ pub struct State {
 }
 
 /// The peer has acknowledged everything that was written so far. One record each time nothing is left in flight, not
-/// one per acknowledgement; see [`Network`] for the case that it came before the write returned.
+/// one per acknowledgement; see [`Network`] for the case that it came before the write returned. On sockets whose long
+/// calls are written in pieces, which carry many answers at a time, one record per acknowledgement.
 ///
 /// On a connection that this side has closed, or the peer on its side, acknowledgements are not seen one by one, and
 /// the record comes with the change of state that proves the last one.
@@ -176,7 +187,7 @@ pub struct Ack {
     pub header: Header,
     /// Which connection.
     pub id: SockId,
-    /// Bytes written since birth, all of them acknowledged.
+    /// Bytes since birth that are acknowledged.
     pub offset: u64,
     /// Smoothed round-trip time, microseconds; 0 when not known.
     pub srtt_us: u32,
@@ -249,6 +260,15 @@ pub struct Offsets {
     pub segment_end_seq: u32,
     /// `sk_buff.cb` + `tcp_skb_cb.ack_seq` (u32): what it acknowledges.
     pub segment_ack_seq: u32,
+    /// `unix_sock.peer` (pointer to a `struct sock`). This and all below are 0 where any of them is not resolved: then
+    /// nothing is captured on unix sockets.
+    pub unix_peer: u32,
+    /// `unix_sock.addr` (pointer): of an accepted socket, that of the one that listens.
+    pub unix_address: u32,
+    /// `sock.sk_socket` (pointer to a `struct socket`).
+    pub sock_socket: u32,
+    /// From a `struct socket` to the number of its inode (u64): both lie in a `struct socket_alloc`.
+    pub socket_inode: u32,
 }
 
 const _: () = assert!(size_of::<Data>() == 88);
@@ -256,4 +276,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 92);
+const _: () = assert!(size_of::<Offsets>() == 108);

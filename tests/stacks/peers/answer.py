@@ -3,9 +3,12 @@
 A request decides by its `max_tokens` how it ends, so that every peer meets every outcome that is the application's.
 """
 
+import asyncio
 import json
 import os
 import time
+
+from shapes import SHAPES
 
 TOKEN_INTERVAL_S = 0.002
 # Content events carry this word and nothing else does.
@@ -17,19 +20,26 @@ now = time.monotonic_ns
 class Plan:
     """The answer to one request: the status, and the body in the pieces in which it is written."""
 
-    def __init__(self, method, path, body):
+    def __init__(self, method, path, body, name="cmpl-1"):
+        self.name = name
         try:
             asked = json.loads(body) if body else {}
         except ValueError:
             asked = {}
         self.method, self.path, self.model = method, path.split("?")[0], asked.get("model")
-        self.streaming = bool(asked.get("stream"))
-        self.tokens = asked.get("max_tokens") or asked.get("max_completion_tokens") or 8
+        shape, self.events_type = SHAPES.get(self.path, (None, "text/event-stream"))
+        self.shape = shape and shape(self, asked)
+        self.streaming = bool(asked.get("stream", self.path.startswith("/api/")))
+        limits = [asked.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
+        self.tokens = next(filter(None, [*limits, (asked.get("options") or {}).get("num_predict")]), 8)
         self.chat = "messages" in asked or not path.endswith("/completions")
         self.status, self.outcome, self.reason = 200, "ok", "stop"
         self.usage = bool((asked.get("stream_options") or {}).get("include_usage"))
         self.choose()
-        self.pieces = self.stream() if self.streaming else [self.whole()]
+        if self.shape and self.status == 200:
+            self.pieces = list(self.shape.stream()) if self.streaming else [self.shape.whole()]
+        else:
+            self.pieces = self.stream() if self.streaming else [self.whole()]
 
     def choose(self):
         if self.tokens == 3:
@@ -38,14 +48,14 @@ class Plan:
             self.status, self.outcome, self.streaming = 500, "server_5xx", False
         elif self.tokens == 5 and self.streaming:
             self.outcome = "in_band_error"
-        elif self.tokens == 6:
+        elif self.tokens == 6 and not self.path.startswith("/api/"):
             self.outcome, self.reason = "content_filter", "content_filter"
         elif self.tokens == 7:
             self.outcome, self.tokens = "empty_output", 0
 
     @property
     def content_type(self):
-        return "text/event-stream" if self.streaming else "application/json"
+        return self.events_type if self.streaming else "application/json"
 
     def choice(self, key, text, reason=None):
         if self.chat:
@@ -53,7 +63,7 @@ class Plan:
         return {"index": 0, "text": text, "finish_reason": reason}
 
     def object(self, kind, **fields):
-        common = {"id": "cmpl-1", "object": kind, "created": 1700000000, "model": self.model}
+        common = {"id": self.name, "object": kind, "created": 1700000000, "model": self.model}
         return {**common, **fields}
 
     def counts(self):
@@ -61,7 +71,7 @@ class Plan:
 
     def whole(self):
         if self.status >= 400:
-            return json.dumps({"error": {"message": "no", "type": "t", "code": self.status}}).encode()
+            return json.dumps({"error": {"message": self.name, "type": "t", "code": self.status}}).encode()
         text = "lorem " * self.tokens
         choices = [self.choice("message", text, self.reason)]
         return json.dumps(self.object("chat.completion", choices=choices, usage=self.counts())).encode()
@@ -110,6 +120,12 @@ def truth(request_id, plan, writes):
     }
     with open(os.environ["TRUTH"], "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+
+
+async def gate(path):
+    """Waits until a file is there."""
+    while not os.path.exists(path):
+        await asyncio.sleep(0.002)
 
 
 def announce(port):

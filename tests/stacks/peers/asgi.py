@@ -1,10 +1,11 @@
-"""ASGI peers on uvicorn: `asgi.py raw|fastapi uvloop|asyncio httptools|h11`.
+"""ASGI peers on uvicorn: `asgi.py raw|fastapi uvloop|asyncio httptools|h11`; over TLS with TLS_CERT and TLS_KEY.
 
 The stamps are taken around the server's `send`, in a layer around the application, so the server under test is the
 real one. uvloop writes what was sent at the end of the turn of its loop: hence the turn between `send` and the stamp.
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -101,7 +102,13 @@ def main():
     kind, loop, http = sys.argv[1:4]
     # uvicorn raises the signal again when it is done.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    if uds := os.environ.get("UDS"):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(uds)
+        listener.listen(256)
+        os.chmod(uds, 0o777)
+    else:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     config = uvicorn.Config(
         Stamped(raw if kind == "raw" else fastapi_app()),
         loop=loop,
@@ -110,8 +117,10 @@ def main():
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=2,
+        ssl_certfile=os.environ.get("TLS_CERT"),
+        ssl_keyfile=os.environ.get("TLS_KEY"),
     )
-    announce(listener.getsockname()[1])
+    announce(0 if uds else listener.getsockname()[1])
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -1,4 +1,6 @@
-"""Clients as applications use them: `client.py openai|httpx|requests PORT COUNT`.
+"""Clients as applications use them: `client.py openai|responses|anthropic|ollama|httpx|requests PORT COUNT`.
+
+Those that read answers check what they got, so that what the servers send is what such servers send.
 
 Prints a line per request: its id. What was true of it is the server's to say.
 """
@@ -41,6 +43,87 @@ def with_openai(base, count):
         await asyncio.gather(*(one(number, turn) for number in range(count)))
 
     asyncio.run(run())
+
+
+def all_at_once(count, one, refusals):
+    """Eight requests at a time. A request may be refused, or break off, as its length says."""
+
+    async def guarded(number, turn):
+        async with turn:
+            try:
+                got = await one(number)
+            except refusals:
+                got = None
+            tokens = LENGTHS[number % len(LENGTHS)]
+            expected = None if tokens in (3, 4) or (tokens == 5 and number % 2 == 0) else tokens
+            assert tokens == 7 or got == expected, f"request {number}: {got} of {expected}"
+
+    async def run():
+        turn = asyncio.Semaphore(8)
+        await asyncio.gather(*(guarded(number, turn) for number in range(count)))
+
+    asyncio.run(run())
+
+
+def with_responses(base, count):
+    import openai
+
+    client = openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="sk-none", max_retries=0)
+
+    async def one(number):
+        asked, headers = body(number), {"x-request-id": f"responses-{number}"}
+        answer = await client.responses.create(
+            model=MODEL,
+            input="hello",
+            max_output_tokens=asked["max_tokens"],
+            stream=asked["stream"],
+            extra_headers=headers,
+        )
+        if not asked["stream"]:
+            return answer.output_text.count("lorem")
+        events = [event async for event in answer]
+        if events[-1].type == "response.failed":
+            return None
+        return sum(event.delta.count("lorem") for event in events if event.type == "response.output_text.delta")
+
+    all_at_once(count, one, openai.APIError)
+
+
+def with_anthropic(base, count):
+    import anthropic
+
+    client = anthropic.AsyncAnthropic(base_url=base, api_key="none", max_retries=0)
+
+    async def one(number):
+        asked, headers = body(number), {"x-request-id": f"anthropic-{number}"}
+        answer = await client.messages.create(**asked, extra_headers=headers)
+        if not asked["stream"]:
+            return sum(block.text.count("lorem") for block in answer.content)
+        deltas = [event.delta async for event in answer if event.type == "content_block_delta"]
+        fields = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+        return sum(getattr(delta, fields[delta.type]).count("lorem") for delta in deltas)
+
+    all_at_once(count, one, anthropic.APIError)
+
+
+def with_ollama(base, count):
+    import ollama
+
+    async def one(number):
+        asked = body(number)
+        client = ollama.AsyncClient(host=base, headers={"x-request-id": f"ollama-{number}"})
+        options = {"model": MODEL, "stream": asked["stream"], "options": {"num_predict": asked["max_tokens"]}}
+        if number % 4 < 2:
+            answer = await client.chat(messages=[{"role": "user", "content": "hello"}], **options)
+            parts = [part async for part in answer] if asked["stream"] else [answer]
+            texts = [(part.message.content or "") + (part.message.thinking or "") for part in parts]
+        else:
+            answer = await client.generate(prompt="hello", **options)
+            parts = [part async for part in answer] if asked["stream"] else [answer]
+            texts = [part.response for part in parts]
+        return sum(text.count("lorem") for text in texts)
+
+    all_at_once(count, one, ollama.ResponseError)
 
 
 def with_httpx(base, count):

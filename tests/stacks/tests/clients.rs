@@ -16,6 +16,9 @@ use crate::Test;
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("client_openai", Need::Python, client_openai),
+    ("client_openai_responses", Need::Python, client_openai_responses),
+    ("client_anthropic", Need::Python, client_anthropic),
+    ("client_ollama", Need::Python, client_ollama),
     ("client_httpx", Need::Python, client_httpx),
     ("client_requests_chunked", Need::Python, client_requests_chunked),
     ("curl_expect_100_continue", Need::Curl, curl_expect_100_continue),
@@ -26,6 +29,20 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 fn client_openai(dir: &Path) -> Result<()> {
     serve("openai", dir)
+}
+
+fn client_openai_responses(dir: &Path) -> Result<()> {
+    serve("responses", dir)
+}
+
+/// Text, thinking and a tool's input by turns, with pings between.
+fn client_anthropic(dir: &Path) -> Result<()> {
+    serve("anthropic", dir)
+}
+
+/// It asks for a stream by saying nothing.
+fn client_ollama(dir: &Path) -> Result<()> {
+    serve("ollama", dir)
 }
 
 fn client_httpx(dir: &Path) -> Result<()> {

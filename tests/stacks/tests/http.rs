@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use stacks::machine::Need;
 use stacks::peer::Peer;
-use stacks::raw::{self, Raw, chat, plain, post};
+use stacks::raw::{self, Raw, chat, long_chat, plain, post};
 use stacks::watch::Watch;
 use system::agent::Record;
 
@@ -23,6 +23,9 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("answer_before_the_body", Need::Python, answer_before_the_body),
     ("http_1_0", Need::Python, http_1_0),
     ("upgrade", Need::Python, upgrade),
+    ("half_closed_client", Need::Python, half_closed_client),
+    ("upload_aborted", Need::Python, upload_aborted),
+    ("compressed_bodies", Need::Python, compressed_bodies),
     ("r27_hostile_lengths", Need::Python, r27_hostile_lengths),
     ("r4_close_without_answer", Need::Python, r4_close_without_answer),
     ("r7_sendfile_and_splice", Need::Python, r7_sendfile_and_splice),
@@ -33,6 +36,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("r60_stream_without_its_end", Need::Python, r60_stream_without_its_end),
     ("abort_in_mid_stream", Need::Python, abort_in_mid_stream),
     ("client_leaves_before_the_answer", Need::Python, client_leaves_before_the_answer),
+    ("clients_give_up_at_their_deadline", Need::Python, clients_give_up_at_their_deadline),
 ];
 
 /// A server on bare sockets, watched.
@@ -249,7 +253,63 @@ fn upgrade(dir: &Path) -> Result<()> {
     raw.rest();
     talk(peer.port, &[(chat("v", true), STREAM_END)])?;
     let expected = ["u GET /upgrade 101 ok", "v POST /v1/chat/completions 200 ok"];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let protocols: Vec<&str> = records.iter().map(|record| record.protocol.as_str()).collect();
+    ensure!(protocols == ["WebSocket", "HTTP/1.1"], "{protocols:?}");
+    Ok(())
+}
+
+/// Clients that say that nothing more comes, and wait for their answer, at once or for a while.
+fn half_closed_client(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for (number, wait) in ["0", "0.1", "0.3"].into_iter().enumerate() {
+        let mut raw = Raw::connect(peer.port)?;
+        let slow = format!("x-slow: {wait}\r\n");
+        raw.send(post("/slow", &format!("h{number}"), &slow, &raw::body(number == 1, 8)))?;
+        raw.end()?;
+        ensure!(raw.rest().starts_with("HTTP/1.1 200"), "the peer did not answer");
+    }
+    let expected = ["h0 POST /slow 200 ok", "h1 POST /slow 200 ok", "h2 POST /slow 200 ok"];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let late = records.iter().find(|record| record.t_acked_ns.is_none());
+    ensure!(late.is_none(), "an answer that was acknowledged is not said to be: {late:#?}");
+    Ok(())
+}
+
+/// Clients that leave in the middle of what they send, by a close or a reset.
+fn upload_aborted(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    for number in 0..4 {
+        let mut raw = Raw::connect(peer.port)?;
+        let request = post("/v1/chat/completions", &format!("a{number}"), "", &" ".repeat(20_000));
+        raw.send(&request[..9000])?;
+    }
+    let facts: Vec<String> =
+        (0..4).map(|n| format!("a{n} POST /v1/chat/completions - client_disconnect")).collect();
+    let expected: Vec<&str> = facts.iter().map(String::as_str).collect();
     expect_facts(watch, &mut peer, &expected).map(drop)
+}
+
+/// Bodies that nobody below can read are timed, and said to be unreadable.
+fn compressed_bodies(dir: &Path) -> Result<()> {
+    let (mut peer, watch) = odd("threads", dir)?;
+    let request = |id, streaming| {
+        post("/gzip/v1/chat/completions", id, "accept-encoding: gzip\r\n", &raw::body(streaming, 16))
+    };
+    let mut raw = Raw::connect(peer.port)?;
+    raw.send(request("a", true))?;
+    raw.until(STREAM_END)?;
+    raw.send(request("b", false))?;
+    raw.until(STREAM_END)?;
+    let expected = [
+        "a POST /gzip/v1/chat/completions 200 ok [\"opaque\"]",
+        "b POST /gzip/v1/chat/completions 200 ok [\"opaque\"]",
+    ];
+    let records = expect_facts(watch, &mut peer, &expected)?;
+    let invented =
+        records.iter().find(|r| r.output_tokens.is_some() || r.ttft_s.is_some() || r.chunks.is_some());
+    ensure!(invented.is_none(), "what a compressed body says is not known: {invented:#?}");
+    Ok(())
 }
 
 /// Lengths that no sane client sends: nothing is allocated for them, and other connections go on.
@@ -360,16 +420,16 @@ fn r32_large_answer(dir: &Path) -> Result<()> {
 
 /// Requests in one write; answers in their order; a long-lived connection.
 ///
-/// A batch is as much as is captured of one call: of a larger one the middle is a gap, and the requests in it are not
-/// seen.
+/// A batch is much longer than what is captured of a call by itself: the kernel side sees in its first request that
+/// another one follows.
 fn r37_pipelining(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
     let mut raw = Raw::connect(peer.port)?;
-    for batch in 0..125 {
-        let requests: String = (0..4).map(|n| chat(&format!("p{batch}-{n}"), (batch + n) % 3 == 0)).collect();
-        raw.send(requests)?;
+    for batch in 0..50_usize {
+        let request = |n| long_chat(&format!("p{batch}-{n}"), (batch + n) % 3 == 0, 2000 + 100 * n);
+        raw.send((0..10).map(request).collect::<String>())?;
         let mut answers = String::new();
-        while answers.matches("HTTP/1.1 200").count() < 4 || !ended(&answers) {
+        while answers.matches("HTTP/1.1 200").count() < 10 || !ended(&answers) {
             answers.push_str(&raw.some()?);
         }
     }
@@ -453,6 +513,40 @@ fn client_leaves_before_the_answer(dir: &Path) -> Result<()> {
     let records = watch.records(peer.port, 5)?;
     let invented = records.iter().find(|r| r.outcome.as_deref() != Some("client_disconnect"));
     ensure!(records.len() == 5 && invented.is_none(), "{records:#?}");
+    watch.finish(peer.port)?;
+    peer.stop()
+}
+
+/// Clients that wait half a second and no longer: what that is shows once several have done so; what only looks like
+/// it, one that leaves sooner, stays a client that left. No status is made up.
+fn clients_give_up_at_their_deadline(dir: &Path) -> Result<()> {
+    const WAIT: f64 = 0.5;
+    let (mut peer, mut watch) = odd("threads", dir)?;
+    let wait = |id: &str, seconds: f64| -> Result<()> {
+        let mut raw = Raw::connect(peer.port)?;
+        raw.send(post("/slow", id, "x-slow: 1.5\r\n", &raw::body(false, 8)))?;
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+        Ok(())
+    };
+    for number in 0..6 {
+        wait(&format!("d{number}"), WAIT)?;
+    }
+    wait("left", 0.3)?;
+    let mut records = watch.records(peer.port, 7)?;
+    records.sort_by(|a, b| a.request_id.cmp(&b.request_id));
+    let outcomes: Vec<&str> = records.iter().filter_map(|r| r.outcome.as_deref()).collect();
+    let (gone, ran_out) = ("client_disconnect", "timeout");
+    ensure!(outcomes == [gone, gone, gone, ran_out, ran_out, ran_out, gone], "{records:#?}");
+    let last = &records[5];
+    let (deadline, samples) = (last.client_deadline_s.unwrap_or_default(), last.client_deadline_samples);
+    // A sleep ends late, never early.
+    ensure!((WAIT - 0.001..WAIT + 0.1).contains(&deadline) && samples == Some(6), "{last:#?}");
+    let metrics = watch.agent.metrics_text()?;
+    let exported = metrics.lines().any(|line| line.starts_with("inference_client_deadline_seconds{"));
+    ensure!(
+        exported && !metrics.contains("499"),
+        "the metrics do not have the deadline, or an invented status"
+    );
     watch.finish(peer.port)?;
     peer.stop()
 }

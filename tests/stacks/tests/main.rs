@@ -3,12 +3,17 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
+mod capture;
 mod clients;
 mod driver;
 mod http;
+mod http2;
 mod identity;
 mod lives;
+mod nested;
 mod servers;
+mod tls;
+mod unix;
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,8 +32,19 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 6] =
-    [servers::TESTS, clients::TESTS, http::TESTS, identity::TESTS, lives::TESTS, driver::TESTS];
+const GROUPS: [&[(&str, Need, Test)]; 11] = [
+    servers::TESTS,
+    nested::TESTS,
+    unix::TESTS,
+    clients::TESTS,
+    http::TESTS,
+    http2::TESTS,
+    capture::TESTS,
+    identity::TESTS,
+    lives::TESTS,
+    driver::TESTS,
+    tls::TESTS,
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

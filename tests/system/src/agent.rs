@@ -67,6 +67,17 @@ pub struct Record {
     pub batch_size_mean: Option<f64>,
     pub flags: Vec<String>,
     pub request_id: Option<String>,
+    pub client_deadline_s: Option<f64>,
+    pub client_deadline_samples: Option<u64>,
+    pub inner_count: Option<u64>,
+    pub inner_service: Option<String>,
+    pub inner_pid: Option<u32>,
+    pub inner_port: Option<u16>,
+    pub t_inner_first_byte_in_ns: Option<u64>,
+    pub t_inner_read_done_ns: Option<u64>,
+    pub t_inner_first_token_ns: Option<u64>,
+    pub t_inner_last_byte_out_ns: Option<u64>,
+    pub stage_bounds: BTreeMap<String, [f64; 2]>,
 }
 
 impl Record {
@@ -95,6 +106,7 @@ pub struct Status {
     pub services: Vec<Service>,
     pub probes: Vec<Probe>,
     pub health: Health,
+    pub tls: BTreeMap<String, Tls>,
 }
 
 /// A watched service.
@@ -105,6 +117,20 @@ pub struct Service {
     pub name: String,
     pub pids: Vec<u32>,
     pub ports: Vec<u16>,
+}
+
+/// TLS of one service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names of /api/v1/status")]
+pub struct Tls {
+    pub connections: u64,
+    pub linked: u64,
+    pub opaque: u64,
+    pub unlinked_calls: u64,
+    pub unlinked_bytes: u64,
+    pub contradicted: u64,
+    pub unframed: u64,
 }
 
 /// One program on one target.
@@ -127,6 +153,7 @@ pub struct Health {
     pub decoded: u64,
     pub failed: BTreeMap<String, u64>,
     pub ignored: BTreeMap<String, u64>,
+    pub limits: BTreeMap<String, u64>,
     pub kernel: BTreeMap<String, u64>,
 }
 

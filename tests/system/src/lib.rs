@@ -9,6 +9,7 @@ pub mod host;
 pub mod process;
 pub mod rig;
 pub mod run;
+pub mod sink;
 pub mod statistics;
 pub mod truth;
 pub mod wait;

@@ -8,6 +8,7 @@ mod commands;
 mod counts;
 mod discovery;
 mod failures;
+mod hostile;
 mod network;
 mod older;
 mod prometheus;
@@ -36,6 +37,8 @@ const TESTS: &[(&str, Test)] = &[
     ("server_killed_single", failures::server_killed_single),
     ("server_killed_split", failures::server_killed_split),
     ("garbage_on_the_port", failures::garbage),
+    ("hostile_bytes", hostile::bytes),
+    ("half_heads", hostile::half_heads),
     ("clients_that_leave", failures::clients_that_leave),
     ("driver_loaded_late_single", discovery::driver_loaded_late_single),
     ("driver_loaded_late_split", discovery::driver_loaded_late_split),
@@ -48,6 +51,7 @@ const TESTS: &[(&str, Test)] = &[
     ("connection_before_agent", older::connection_before_agent),
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
+    ("planted_secrets", secrecy::planted),
     ("check_strict", commands::check_strict),
     ("doctor", commands::doctor),
     ("bad_config", commands::bad_config),

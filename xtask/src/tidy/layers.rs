@@ -19,6 +19,7 @@ struct Layer {
 const LAYERS: &[Layer] = &[
     Layer { name: "health", may_import: &[], pure: true },
     Layer { name: "decode", may_import: &["health"], pure: true },
+    Layer { name: "tls", may_import: &[], pure: true },
     Layer { name: "device", may_import: &["health", "decode"], pure: true },
     Layer { name: "track", may_import: &["health", "decode"], pure: true },
     Layer { name: "request", may_import: &["health", "decode", "track"], pure: true },

@@ -62,6 +62,8 @@ impl Host for Seen {
         self.0.borrow_mut().push(record.to_vec());
     }
 
+    fn want_whole(&mut self, _: SockId) {}
+
     fn status(&self) -> probe::Status {
         probe::Status::default()
     }

@@ -86,6 +86,7 @@ fn snapshot(taken_ns: u64) -> Snapshot {
         nvml: NvmlHealth { calls: [("nvmlF", call)].into(), ..NvmlHealth::default() },
         devices: devices(told()),
         in_flight: BTreeMap::new(),
+        tls: BTreeMap::new(),
         lag_ns: 0,
         recording: Recording::default(),
     }

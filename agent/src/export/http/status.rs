@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::export::{process, snapshot::Recording};
-use crate::{health, probe};
+use crate::{health, probe, track::TlsCounts};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Status {
@@ -25,6 +25,9 @@ pub(super) struct Status {
     health: Health,
     ring: Ring,
     requests: Requests,
+    /// TLS as far as it was seen, by service; absent where none was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tls: BTreeMap<String, TlsCounts>,
     recording: Recording,
 }
 
@@ -67,8 +70,8 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
     let (shared, store) = (&context.export.snapshot, &context.export.store);
     let missing = shared.missing(now_ns);
     let snapshot = shared.get().map(|snapshot| (*snapshot).clone());
-    let (health, probes, in_flight, recording) = match snapshot {
-        Some(now) => (now.health, now.probes, now.in_flight, now.recording),
+    let (health, probes, in_flight, tls, recording) = match snapshot {
+        Some(now) => (now.health, now.probes, now.in_flight, now.tls, now.recording),
         None => Default::default(),
     };
     let dropped = health.kernel.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, n)| n).sum();
@@ -84,6 +87,7 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
         ring: Ring { size_bytes: probes.ring_bytes, dropped },
         health: health.into(),
         requests: Requests { last_seq: store.before_newest(0), in_flight, followers: store.followers() },
+        tls,
         recording,
     })
 }

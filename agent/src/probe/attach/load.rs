@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program},
-    Attacher, TRACEPOINTS, UPROBES,
+    Attacher, TRACEPOINTS, uprobes,
 };
 
 /// Lines of the verifier's log that are kept as the reason of a refusal.
@@ -44,6 +44,8 @@ pub struct Maps {
     pub ports: Array<MapData, u64>,
     /// Counters of the kernel side.
     pub counters: PerCpuArray<MapData, u64>,
+    /// Birth of sockets whose long calls are wanted whole.
+    pub whole_calls: HashMap<MapData, u64, u64>,
 }
 
 /// Loads the object and every program in it, and attaches the tracepoints.
@@ -99,6 +101,7 @@ fn take_maps(bpf: &mut Ebpf) -> Result<Maps, ProbeError> {
         listen: take(bpf, names::LISTEN)?,
         ports: take(bpf, names::LISTEN_PORTS)?,
         counters: take(bpf, names::COUNTERS)?,
+        whole_calls: take(bpf, names::WHOLE_CALLS)?,
     })
 }
 
@@ -108,7 +111,7 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
 }
 
 fn load_programs(bpf: &mut Ebpf) -> BTreeMap<Program, String> {
-    let programs = TRACEPOINTS.iter().map(|point| point.program).chain(UPROBES.iter().copied());
+    let programs = TRACEPOINTS.iter().map(|point| point.program).chain(uprobes());
     programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
 }
 

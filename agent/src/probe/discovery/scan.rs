@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    super::targets::{FileId, Mapping, driver_mappings},
+    super::targets::{FileId, Kind, Mapped, Mapping, mapped},
     group::{Facts, Wanted},
 };
 use crate::{
@@ -29,7 +29,7 @@ struct Known {
     exe: String,
     container: Option<String>,
     netns: u32,
-    drivers: Vec<Mapping>,
+    mapped: Mapped,
     ports: Vec<ListenPort>,
     /// Listening sockets of the namespace when `ports` was found.
     listeners: u64,
@@ -112,11 +112,12 @@ impl Scanner {
     fn read(&self, stat: Stat) -> Result<Known, ProcError> {
         let pid = stat.pid;
         let before = self.known.get(&pid).filter(|known| known.stat.start_ticks == stat.start_ticks);
+        let exe = self.procfs.exe(pid)?;
         Ok(Known {
-            exe: self.procfs.exe(pid)?.to_string_lossy().into_owned(),
+            mapped: mapped(&self.procfs, pid, &exe)?,
+            exe: exe.to_string_lossy().into_owned(),
             container: self.procfs.container(pid)?,
             netns: self.procfs.netns(pid)?,
-            drivers: driver_mappings(&self.procfs, pid)?,
             ports: before.map(|known| known.ports.clone()).unwrap_or_default(),
             listeners: before.map_or(0, |known| known.listeners),
             age: 0,
@@ -155,7 +156,7 @@ impl Scanner {
 
     /// Processes in the session or container of one that matters; all of them when ports were asked for.
     fn candidates(&self, wanted: &Wanted) -> Vec<u32> {
-        let matters = |known: &&Known| !known.drivers.is_empty() || wanted.pids.contains(&known.stat.pid);
+        let matters = |known: &&Known| !known.mapped.cuda.is_empty() || wanted.pids.contains(&known.stat.pid);
         let sessions: BTreeSet<u32> =
             self.known.values().filter(matters).map(|known| known.stat.session).collect();
         let containers: BTreeSet<&String> =
@@ -168,11 +169,15 @@ impl Scanner {
         self.known.values().filter(is_candidate).map(|known| known.stat.pid).collect()
     }
 
-    /// Mapped files with the name of a CUDA driver, and by whom.
-    pub(super) fn driver_files(&self) -> BTreeMap<FileId, Vec<(u32, &Mapping)>> {
+    /// Mapped files with the name of a library of this kind, and by whom.
+    pub(super) fn files(&self, kind: Kind) -> BTreeMap<FileId, Vec<(u32, &Mapping)>> {
         let mut files: BTreeMap<FileId, Vec<(u32, &Mapping)>> = BTreeMap::new();
         for (&pid, known) in &self.known {
-            for mapping in &known.drivers {
+            let mappings = match kind {
+                Kind::Cuda => &known.mapped.cuda,
+                Kind::Tls => &known.mapped.tls,
+            };
+            for mapping in mappings {
                 files.entry(mapping.file).or_default().push((pid, mapping));
             }
         }
@@ -190,7 +195,7 @@ impl Scanner {
             session: known.stat.session,
             exe: known.exe.clone(),
             container: known.container.clone().filter(|id| self.own_container.as_ref() != Some(id)),
-            gpu: known.drivers.iter().any(|mapping| is_driver(mapping.file)),
+            gpu: known.mapped.cuda.iter().any(|mapping| is_driver(mapping.file)),
             ports: known.ports.clone(),
         };
         self.known.values().map(facts).collect()
@@ -207,7 +212,7 @@ impl Known {
         if self.stat.start_ticks != now.start_ticks || self.stat.comm != now.comm {
             return true;
         }
-        if self.drivers.is_empty() {
+        if self.mapped.cuda.is_empty() {
             self.stat.vsize != now.vsize || self.age >= STALE_AFTER
         } else {
             self.age >= GPU_STALE_AFTER

@@ -7,8 +7,10 @@ use crate::{
     track::{
         ContentEvent, Tracked,
         body::Body,
+        delivery::Deliveries,
         http1::{Framing, head},
         mask::mask_all,
+        memory,
         open::{Ending, Open},
     },
 };
@@ -18,10 +20,8 @@ use crate::{
 const CLOSE_RACE_NS: u64 = 20_000_000;
 
 impl Exchanges {
-    /// A write ended with byte `end` of the responses, acknowledged at `acked_ns` if that is not 0: keeps account of
-    /// the time the socket was full.
-    pub(in crate::track) fn wrote(&mut self, time_ns: u64, full: bool, end: u64, acked_ns: u64) {
-        self.deliveries.wrote(end, acked_ns);
+    /// A write ended; `full` when the socket took no more. Keeps account of the time it was full.
+    pub(in crate::track) fn wrote(&mut self, time_ns: u64, full: bool) {
         if let Some(since) = self.blocked_since_ns.take()
             && let Some(front) = self.open.front_mut()
         {
@@ -33,6 +33,13 @@ impl Exchanges {
     /// A write was refused by a full socket.
     pub(in crate::track) fn refused(&mut self, time_ns: u64) {
         self.blocked_since_ns.get_or_insert(time_ns);
+    }
+
+    /// The first exchange's answer was kept from being written for so long.
+    pub(in crate::track) fn waited(&mut self, blocked_ns: u64) {
+        if let Some(front) = self.open.front_mut() {
+            front.exchange.blocked_ns += blocked_ns;
+        }
     }
 
     /// A response head begins.
@@ -141,7 +148,9 @@ impl Exchanges {
         for _ in 0..events {
             let event = ContentEvent { time_ns: at.time_ns, tid: at.tid };
             for event in front.release(event).into_iter().flatten() {
-                front.content(event);
+                if front.content(event) {
+                    cx.held.add(memory::EVENT);
+                }
                 if front.announced {
                     cx.out.push(Tracked::Content { exchange: front.id, event });
                 }
@@ -210,27 +219,36 @@ impl Exchanges {
     }
 
     /// The response's last byte was written.
-    pub(in crate::track) fn response_end(&mut self, at: Stamp, cx: &mut Context<'_>) {
+    pub(in crate::track) fn response_end(
+        &mut self,
+        at: Stamp,
+        deliveries: &mut Deliveries,
+        cx: &mut Context<'_>,
+    ) {
         if !self.answering {
             return;
         }
         let in_time = |closed: u64| at.time_ns.saturating_sub(closed) <= CLOSE_RACE_NS;
-        let complete = self.peer_closed_ns.is_none_or(in_time);
-        if complete && let Some(front) = self.open.front_mut() {
-            front.exchange.close_ns = None;
+        if self.peer_closed_ns.is_none_or(in_time) || deliveries.has_ended() {
+            if let Some(front) = self.open.front_mut() {
+                front.exchange.close_ns = None;
+            }
+            self.finish_first(Ending::Complete, Some(deliveries), cx);
+        } else if self.is_held() {
+            self.hold(deliveries, cx);
+        } else {
+            self.finish_first(Ending::ClientGone, None, cx);
         }
-        let ending = if complete { Ending::Complete } else { Ending::ClientGone };
-        self.finish_first(ending, cx);
     }
 
     /// A response begins after a loss. On connections without pipelining it answers the latest request: what is
     /// before that was answered unseen.
     pub(in crate::track) fn skip_answered(&mut self, cx: &mut Context<'_>) {
         if self.answering {
-            self.finish_first(Ending::OutOfSight, cx);
+            self.finish_first(Ending::OutOfSight, None, cx);
         }
         while self.open.len() > 1 {
-            self.finish_first(Ending::OutOfSight, cx);
+            self.finish_first(Ending::OutOfSight, None, cx);
         }
     }
 }

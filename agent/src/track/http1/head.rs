@@ -1,6 +1,8 @@
 //! What the head of a message says, from its masked bytes.
 
-use super::{super::grpc, Framing};
+use std::borrow::Cow;
+
+use super::{super::grpc, Framing, Side};
 
 /// Headers that are looked at.
 const MAX_HEADERS: usize = 128;
@@ -28,16 +30,29 @@ pub(in crate::track) enum Content {
     Opaque,
 }
 
+/// What a connection is to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::track) enum Upgrade {
+    /// HTTP/2 in clear.
+    H2c,
+    WebSocket,
+    Other,
+}
+
 /// What both kinds of head have.
 #[derive(Debug, Default)]
 pub(in crate::track) struct Headers {
     /// `None`: neither a length nor chunked.
     pub framing: Option<Framing>,
     pub content: Content,
+    /// What the connection is to become.
+    pub upgrade: Option<Upgrade>,
     /// Length of the JSON document before binary data, where the body has both.
     pub json_len: Option<u64>,
     pub request_id: Option<String>,
     pub trace_id: Option<String>,
+    /// How long the client is ready to wait, where it says so.
+    pub timeout_ns: Option<u64>,
 }
 
 impl Headers {
@@ -48,6 +63,8 @@ impl Headers {
             self.content = content(value);
         } else if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") {
             self.content = Content::Opaque;
+        } else if is("upgrade") {
+            self.upgrade = Some(upgrade(value));
         } else if is("inference-header-content-length") {
             self.json_len = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
         } else if is("x-request-id") {
@@ -78,6 +95,7 @@ pub(in crate::track) struct Response {
 
 /// Parses a request's head; `None` when it is not one that can be framed.
 pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
+    let bytes = &*unfolded(bytes);
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
@@ -85,16 +103,33 @@ pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
         method: Some(parsed.method?.to_owned()),
         path: Some(shortened(path(parsed.path?))),
         protocol: protocol(parsed.version?),
-        headers: read(parsed.headers)?,
+        headers: read(parsed.headers, Side::Request)?,
     })
 }
 
 /// Parses a response's head, likewise.
 pub(in crate::track) fn response(bytes: &[u8]) -> Option<Response> {
+    let bytes = &*unfolded(bytes);
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Response::new(&mut headers);
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
-    Some(Response { status: parsed.code?, headers: read(parsed.headers)? })
+    Some(Response { status: parsed.code?, headers: read(parsed.headers, Side::Response)? })
+}
+
+/// The head with each folded line joined to the one before, as those do who still take such lines.
+fn unfolded(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let folds = |pair: &[u8]| matches!(pair, [b'\n', b' ' | b'\t']);
+    if !bytes.windows(2).any(folds) {
+        return Cow::Borrowed(bytes);
+    }
+    let mut joined = bytes.to_vec();
+    for at in (0..joined.len() - 1).filter(|at| folds(&bytes[*at..at + 2])) {
+        joined[at] = b' ';
+        if at > 0 && joined[at - 1] == b'\r' {
+            joined[at - 1] = b' ';
+        }
+    }
+    Cow::Owned(joined)
 }
 
 /// The whole lines of a head that a gap cut, closed as if they were all.
@@ -126,11 +161,11 @@ pub(in crate::track) fn shortened(path: &str) -> String {
     }
 }
 
-/// `None` when lengths contradict each other.
-fn read(parsed: &[httparse::Header<'_>]) -> Option<Headers> {
+/// `None` when lengths contradict each other, or when it is for the server to guess where a request ends.
+fn read(parsed: &[httparse::Header<'_>], side: Side) -> Option<Headers> {
     let mut headers = Headers::default();
     let mut length = None;
-    let mut chunked = false;
+    let mut chunked = None;
     for header in parsed {
         let value = header.value.trim_ascii();
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
@@ -140,12 +175,17 @@ fn read(parsed: &[httparse::Header<'_>]) -> Option<Headers> {
                 return None;
             }
         } else if is("transfer-encoding") {
-            chunked = ends_with(value, b"chunked");
+            chunked = Some(ends_with(value, b"chunked"));
         } else {
             headers.add(header.name, value);
         }
     }
-    headers.framing = if chunked { Some(Framing::Chunked) } else { length.map(Framing::Length) };
+    headers.framing = match (chunked, side) {
+        (Some(true), _) => Some(Framing::Chunked),
+        (Some(false), Side::Request) => return None,
+        (Some(false), Side::Response) => Some(Framing::UntilClose),
+        (None, _) => length.map(Framing::Length),
+    };
     Some(headers)
 }
 
@@ -165,6 +205,16 @@ fn content(value: &[u8]) -> Content {
         Content::JsonLines
     } else {
         Content::Other
+    }
+}
+
+fn upgrade(value: &[u8]) -> Upgrade {
+    if value.eq_ignore_ascii_case(b"h2c") {
+        Upgrade::H2c
+    } else if value.eq_ignore_ascii_case(b"websocket") {
+        Upgrade::WebSocket
+    } else {
+        Upgrade::Other
     }
 }
 
@@ -206,11 +256,25 @@ mod tests {
             ("Transfer-Encoding: gzip, Chunked\r\nContent-Length: 5\r\n", Some(Some(Framing::Chunked))),
             ("Content-Length: 5\r\nContent-Length: 6\r\n", None),
             ("Content-Length: -5\r\n", None),
+            ("Content-Length: 5, 5\r\n", None),
+            ("Content-Length: 5\r\n 0\r\n", None),
+            ("Content-Length : 5\r\n", None),
+            ("Transfer-Encoding: gzip\r\n", None),
+            ("Transfer-Encoding: chunked, identity\r\nContent-Length: 5\r\n", None),
+            ("X-A: b\r\n folded\r\nContent-Length: 5\r\n", Some(Some(Framing::Length(5)))),
+            ("Content-Length:\r\n\t5\r\n", Some(Some(Framing::Length(5)))),
+            ("Content-Length: 5\nX-B: c\n", Some(Some(Framing::Length(5)))),
             ("Content-Length: 99999999999999999999999\r\n", None),
         ] {
             let head = format!("POST / HTTP/1.1\r\n{lines}\r\n");
             assert_eq!(request(head.as_bytes()).map(|r| r.headers.framing), expected, "{lines}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_else_ends_with_the_connection() {
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(response(head).map(|r| r.headers.framing), Some(Some(Framing::UntilClose)));
     }
 
     #[test]

@@ -14,17 +14,19 @@ pub(super) const NAMES: &[&[u8]] = &[
     b"content-encoding",
     b"content-type",
     b"grpc-status",
+    b"grpc-timeout",
     b"traceparent",
     b"x-request-id",
 ];
 /// The fields of [`NAMES`].
-const FIELDS: [Field; 8] = [
+const FIELDS: [Field; 9] = [
     Field::Method,
     Field::Path,
     Field::Status,
     Field::ContentEncoding,
     Field::ContentType,
     Field::GrpcStatus,
+    Field::GrpcTimeout,
     Field::TraceParent,
     Field::RequestId,
 ];
@@ -40,6 +42,7 @@ pub(super) enum Field {
     ContentEncoding,
     ContentType,
     GrpcStatus,
+    GrpcTimeout,
     TraceParent,
     RequestId,
     /// One whose value does not matter, and is masked.
@@ -96,6 +99,11 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// Bytes held of values.
+    pub(super) fn held(&self) -> usize {
+        self.values.iter().flatten().flatten().map(|value| value.len()).sum()
+    }
+
     /// Adds a field. The first of a name counts, so that no block costs more than its own octets.
     pub(super) fn add(&mut self, field: Field, value: Option<&[u8]>) {
         match FIELDS.iter().position(|f| *f == field) {
@@ -111,7 +119,7 @@ impl Block {
         !self.unknown && !self.bad
     }
 
-    fn value(&self, field: Field) -> Option<&str> {
+    pub(super) fn value(&self, field: Field) -> Option<&str> {
         let at = FIELDS.iter().position(|f| *f == field)?;
         std::str::from_utf8(self.values[at].as_ref()?.as_deref()?).ok()
     }
@@ -151,6 +159,7 @@ impl Block {
                 headers.add(name, value.as_bytes());
             }
         }
+        headers.timeout_ns = self.value(Field::GrpcTimeout).and_then(timeout_ns);
         let grpc = match self.value(Field::ContentType) {
             Some(content_type) => is_grpc(content_type),
             // The paths of these methods are gRPC's alone.
@@ -161,6 +170,23 @@ impl Block {
         }
         headers
     }
+}
+
+/// A gRPC call's time limit: at most eight digits and a unit.
+fn timeout_ns(value: &str) -> Option<u64> {
+    let (at, unit) = value.char_indices().next_back()?;
+    let unit_ns = match unit {
+        'H' => 3_600_000_000_000,
+        'M' => 60_000_000_000,
+        'S' => 1_000_000_000,
+        'm' => 1_000_000,
+        'u' => 1000,
+        'n' => 1,
+        _ => return None,
+    };
+    let digits = &value[..at];
+    let valid = digits.len() <= 8 && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse::<u64>().ok().filter(|_| valid).map(|count| count.saturating_mul(unit_ns))
 }
 
 fn is_grpc(content_type: &str) -> bool {
@@ -178,6 +204,24 @@ mod tests {
     fn names_are_sorted() {
         assert!(NAMES.is_sorted());
         assert_eq!(NAMES.len(), FIELDS.len());
+    }
+
+    #[test]
+    fn limits_of_grpc_calls() {
+        for (text, expected) in [
+            ("100m", Some(100_000_000)),
+            ("5S", Some(5_000_000_000)),
+            ("1H", Some(3_600_000_000_000)),
+            ("99999999H", Some(u64::MAX)),
+            ("7n", Some(7)),
+            ("123456789S", None),
+            ("+1S", None),
+            ("S", None),
+            ("5s", None),
+            ("", None),
+        ] {
+            assert_eq!(timeout_ns(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Header {
             Kind::Data => u8::from(self.has(PADDED)),
             Kind::Headers => u8::from(self.has(PADDED)) + if self.has(PRIORITY) { 5 } else { 0 },
             Kind::Promise => u8::from(self.has(PADDED)) + 4,
-            Kind::Reset => 4,
+            Kind::Reset | Kind::Window => 4,
             Kind::Settings => 6,
             Kind::GoAway => 8,
             _ => 0,
@@ -129,7 +129,8 @@ impl Header {
 pub(super) enum Piece<'b> {
     /// A frame begins: its header is complete.
     Begin(Header),
-    /// A value of a control frame: a setting, an error code, or the last stream and error code of a `GOAWAY`.
+    /// A value of a control frame: a setting, an error code, by how much a window grows, or the last stream and error code
+    /// of a `GOAWAY`.
     Value(Header, [u8; 8]),
     /// Octets of the frame's content, still to be masked.
     Content(Header, &'b mut [u8]),
@@ -313,7 +314,7 @@ impl Frames {
             self.skip = self.padding > self.left;
         }
         match self.frame.kind {
-            Kind::Settings | Kind::Reset | Kind::GoAway => {
+            Kind::Settings | Kind::Reset | Kind::GoAway | Kind::Window => {
                 let [value @ .., _] = self.buffer;
                 Piece::Value(self.frame, value)
             }

@@ -1,8 +1,11 @@
 //! Header blocks (HPACK, RFC 7541): read and masked octet by octet, over any split and without keeping any.
 //!
-//! Why not by a crate: the maintained ones (those inside `h2` and `loona`) decode whole, unmasked blocks against a table
-//! that they know from its beginning. Here a block is masked as it passes, before its next octet is there, the table may
-//! begin anywhere, and what it lacks is "unknown", not an error. Tests compare with what `h2` encodes.
+//! Why not by a crate: the maintained ones (`loona-hpack`, `httlib-huffman`, and the one inside `h2`) decode a whole,
+//! unmasked block or string into new memory, against a table that they know from its beginning. Here a block is masked
+//! where it lies as it passes, before its next octet is there; the table may begin anywhere, and what it lacks is
+//! "unknown", not an error. `httlib-huffman` takes single octets, but does not say at which bit of one a symbol ends, and
+//! that is where masking begins. The tests hold this reader against `loona-hpack` and `httlib-huffman`, and read what `h2`
+//! writes.
 //!
 //! What is masked: every value but those of [`super::fields::NAMES`], and every name from the character on at which
 //! it can no longer be one of those. A masked string keeps its octets' number: each becomes `x`, or in a Huffman-coded
@@ -87,6 +90,11 @@ impl Reader {
         }
     }
 
+    /// Bytes held.
+    pub(super) fn held(&self) -> usize {
+        self.table.held() + self.text.kept.capacity() + self.block.held()
+    }
+
     /// The block is over.
     pub(super) fn end(&mut self) -> Block {
         if !matches!(self.state, State::Field) {
@@ -104,6 +112,7 @@ impl Reader {
     pub(super) fn lose(&mut self) {
         self.bad();
         self.table.clear();
+        self.text = Text::default();
     }
 
     fn bad(&mut self) {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     super::{
+        arrival::Arrivals,
+        delivery::Deliveries,
         exchanges::{Context, Exchanges, Origin},
         grpc::Method,
         http1::{Side, head},
@@ -11,6 +13,7 @@ use super::{
         open::Ending,
     },
     fields::Block,
+    windows::{Shared, Window},
 };
 use crate::{decode::Stamp, request::record::Flag};
 
@@ -29,20 +32,26 @@ struct Stream {
     grpc: bool,
     /// Of the request, when it is one.
     method: Method,
-    /// The last call that read the end of a message of the request.
-    message_read: Option<Stamp>,
+    /// The last call that read the end of a message of the request, and when that had arrived.
+    message_read: Option<(Stamp, Arrivals)>,
     /// A part of the request was lost: its end may have been in it.
     request_lost: bool,
     /// A part of the answer was lost: what follows begins somewhere in it.
     answer_lost: bool,
     /// Framing was lost inside the answer, and nothing has come since: it may be over.
     doubtful: bool,
+    /// What of the answer may be sent.
+    window: Window,
 }
 
 impl Stream {
-    fn new(origin: Origin, first: bool) -> Self {
+    fn new(origin: Origin, first: bool, window: Window) -> Self {
+        Self::with(Exchanges::on_stream(origin, first), window)
+    }
+
+    fn with(exchanges: Exchanges, window: Window) -> Self {
         Self {
-            exchanges: Exchanges::on_stream(origin, first),
+            exchanges,
             answered: false,
             grpc: false,
             method: Method::Other,
@@ -50,16 +59,17 @@ impl Stream {
             request_lost: false,
             answer_lost: false,
             doubtful: false,
+            window,
         }
     }
 
     /// A stream of messages in both directions is answered before the request ends: what was read by then is what
     /// the answer is to.
     fn read_so_far(&mut self, cx: &mut Context<'_>) {
-        if let Some(at) = self.message_read.take()
+        if let Some((at, arrivals)) = self.message_read.take()
             && self.exchanges.reading()
         {
-            self.exchanges.read_at(at);
+            self.exchanges.read(at, arrivals);
             self.exchanges.request_end(at, cx);
         }
     }
@@ -94,6 +104,11 @@ pub(super) struct Streams {
     /// Frames were lost, so that an answer without a request is nothing strange.
     lossy: bool,
     blocked: bool,
+    shared: Shared,
+    /// Arrival of the bytes of the read that is being looked at.
+    pub arrivals: Arrivals,
+    /// Of all answers of the connection.
+    pub deliveries: Deliveries,
 }
 
 impl Streams {
@@ -101,12 +116,21 @@ impl Streams {
     pub(super) fn new(origin: Origin) -> Self {
         Self {
             lossy: !origin.whole,
+            shared: Shared::new(origin.whole),
             origin,
             table: BTreeMap::new(),
             highest: 0,
             over: VecDeque::new(),
             blocked: false,
+            arrivals: Arrivals::default(),
+            deliveries: Deliveries::default(),
         }
+    }
+
+    /// Stream 1 answers a request that came before the first frame.
+    pub(super) fn adopt(&mut self, exchanges: Exchanges) {
+        self.highest = 1;
+        self.table.insert(1, Stream::with(exchanges, self.shared.window()));
     }
 
     /// The stream is open.
@@ -135,7 +159,7 @@ impl Streams {
     }
 
     /// A request's headers begin.
-    pub(super) fn request_begin(&mut self, id: u32, at: Stamp, cx: &mut Context<'_>) {
+    pub(super) fn request_begin(&mut self, id: u32, at: Stamp, begun: Arrivals, cx: &mut Context<'_>) {
         if id <= self.highest || id.is_multiple_of(2) {
             return;
         }
@@ -148,8 +172,8 @@ impl Streams {
             cx.health.limit("http2_streams");
             self.finish(oldest, Ending::OutOfSight, at, cx);
         }
-        let mut stream = Stream::new(self.origin.clone(), first);
-        stream.exchanges.read_at(at);
+        let mut stream = Stream::new(self.origin.clone(), first, self.shared.window());
+        stream.exchanges.read(at, begun);
         stream.exchanges.request_begin(at, cx);
         self.table.insert(id, stream);
     }
@@ -208,7 +232,8 @@ impl Streams {
     fn answering(&mut self, id: u32) -> Option<&mut Stream> {
         let unseen = self.lossy && id % 2 == 1 && self.table.len() < MAX_STREAMS && !self.over.contains(&id);
         if !self.table.contains_key(&id) && unseen {
-            self.table.insert(id, Stream::new(self.origin.clone(), !self.origin.whole));
+            let stream = Stream::new(self.origin.clone(), !self.origin.whole, self.shared.window());
+            self.table.insert(id, stream);
         }
         self.table.get_mut(&id)
     }
@@ -232,12 +257,12 @@ impl Streams {
     fn request_data(&mut self, id: u32, bytes: &mut [u8], at: Stamp) {
         let stream = self.table.get_mut(&id).filter(|s| s.exchanges.reading());
         let Some(stream) = stream else { return mask_all(bytes) };
-        stream.exchanges.read_at(at);
+        stream.exchanges.read(at, self.arrivals);
         let body = stream.exchanges.request_body();
         let before = body.messages();
         body.feed(bytes);
         if body.messages() > before {
-            stream.message_read = Some(at);
+            stream.message_read = Some((at, self.arrivals));
         }
     }
 
@@ -272,10 +297,10 @@ impl Streams {
         }
         match side {
             Side::Request => {
-                stream.exchanges.read_at(at);
+                stream.exchanges.read(at, self.arrivals);
                 stream.exchanges.request_end(at, cx);
             }
-            Side::Response => stream.exchanges.response_end(at, cx),
+            Side::Response => stream.exchanges.response_end(at, &mut self.deliveries, cx),
         }
         self.forget(id);
     }
@@ -290,6 +315,19 @@ impl Streams {
     /// All that is open ends.
     pub(super) fn finish_all(&mut self, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
         self.refuse(0, ending, at, cx);
+    }
+
+    /// Bytes held for what is open.
+    pub(super) fn held(&self) -> usize {
+        self.table.values().map(|stream| stream.exchanges.held()).sum()
+    }
+
+    /// Memory is short: of one stream the times of its content go, of several all go out of sight.
+    pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if self.table.len() > 1 {
+            self.finish_all(Ending::OutOfSight, at, cx);
+        }
+        self.table.values_mut().for_each(|stream| stream.exchanges.give_up(at, cx));
     }
 
     /// Everything on higher streams ends.
@@ -317,7 +355,7 @@ impl Streams {
         match side {
             Side::Request => {
                 if let Some(at) = at {
-                    stream.exchanges.read_at(at);
+                    stream.exchanges.read(at, self.arrivals);
                 }
                 stream.exchanges.request_bytes(len);
                 stream.exchanges.request_body().gap(Some(len));
@@ -329,6 +367,7 @@ impl Streams {
     /// Framing was lost: frames of any stream may be missing. `inside`: it was lost in a body of this one.
     pub(super) fn lost(&mut self, side: Side, inside: Option<u32>) {
         self.lossy = true;
+        self.windows_unknown();
         for (id, stream) in &mut self.table {
             match side {
                 Side::Request if stream.exchanges.reading() => {
@@ -342,6 +381,57 @@ impl Streams {
                     stream.exchanges.responses_lost();
                 }
             }
+        }
+    }
+
+    /// A frame of data of the answer begins.
+    pub(super) fn sent(&mut self, id: u32, len: u32, now_ns: u64) {
+        self.shared.sent(len);
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        let waited_ns = stream.window.sent(len, now_ns);
+        stream.exchanges.waited(waited_ns);
+        if self.shared.is_shut() {
+            self.settle_windows(now_ns);
+        } else if self.shared.known {
+            stream.window.settle(false, now_ns);
+        }
+    }
+
+    /// The client allows so many more bytes of a stream, or of all of them.
+    pub(super) fn window_grew(&mut self, id: u32, by: u32, now_ns: u64) {
+        let was_shut = self.shared.is_shut();
+        if id == 0 {
+            self.shared.grow(by);
+            if was_shut && !self.shared.is_shut() {
+                self.settle_windows(now_ns);
+            }
+        } else if let Some(stream) = self.table.get_mut(&id) {
+            stream.window.grow(by.into());
+            if self.shared.known {
+                stream.window.settle(was_shut, now_ns);
+            }
+        }
+    }
+
+    /// The client lets each answer begin with so many bytes, those that have begun too.
+    pub(super) fn windows_begin_with(&mut self, initial: u32, now_ns: u64) {
+        let by = self.shared.set_initial(initial);
+        self.table.values_mut().for_each(|stream| stream.window.grow(by));
+        self.settle_windows(now_ns);
+    }
+
+    fn settle_windows(&mut self, now_ns: u64) {
+        if self.shared.known {
+            let is_shut = self.shared.is_shut();
+            self.table.values_mut().for_each(|stream| stream.window.settle(is_shut, now_ns));
+        }
+    }
+
+    /// How much may be sent is not known any more: nobody is said to wait for it.
+    pub(super) fn windows_unknown(&mut self) {
+        self.shared.known = false;
+        for stream in self.table.values_mut() {
+            stream.window = self.shared.window();
         }
     }
 
@@ -359,8 +449,7 @@ impl Streams {
         }
         self.blocked = full;
         for stream in self.table.values_mut().filter(|s| s.answered) {
-            // Deliveries are not followed by stream.
-            stream.exchanges.wrote(time_ns, full, 0, 0);
+            stream.exchanges.wrote(time_ns, full);
         }
     }
 

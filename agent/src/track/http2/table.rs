@@ -26,6 +26,11 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Bytes held.
+    pub(super) fn held(&self) -> usize {
+        self.octets + self.entries.capacity() * size_of::<(Field, Value)>()
+    }
+
     /// Adds an entry. A value that finds no room is unknown.
     pub(super) fn insert(&mut self, field: Field, value: Value) {
         if self.entries.len() == MAX_ENTRIES
@@ -67,8 +72,8 @@ fn fixed(index: u32) -> (Field, Option<&'static [u8]>) {
         12 => (Field::Status, Some(b"400")),
         13 => (Field::Status, Some(b"404")),
         14 => (Field::Status, Some(b"500")),
-        26 => (Field::ContentEncoding, None),
-        31 => (Field::ContentType, None),
+        26 => (Field::ContentEncoding, Some(b"")),
+        31 => (Field::ContentType, Some(b"")),
         _ => (Field::Other, None),
     }
 }

@@ -104,7 +104,15 @@ impl Key {
 
     /// What a whole name means; `None` when it is not a kept one.
     pub(super) fn of(name: &[u8]) -> Option<Self> {
-        NAMES.binary_search(&name).ok().map(Self::at)
+        let mut slot = slot(name);
+        loop {
+            let index = SLOTS[slot];
+            // An empty slot has the number of no name.
+            if *NAMES.get(usize::from(index))? == name {
+                return Some(Self(index));
+            }
+            slot = (slot + 1) % SLOTS.len();
+        }
     }
 
     fn at(index: usize) -> Self {
@@ -115,6 +123,56 @@ impl Key {
     pub(super) fn index(self) -> Option<usize> {
         (self != Self::OTHER).then_some(usize::from(self.0))
     }
+}
+
+/// Places in [`NAMES`], each in its slot or in the next one that was free; more than half of them are empty.
+static SLOTS: [u8; 256] = {
+    assert!(NAMES.len() < 128);
+    let mut slots = [u8::MAX; 256];
+    let mut i = 0;
+    while i < NAMES.len() {
+        let mut at = slot(NAMES[i]);
+        while slots[at] != u8::MAX {
+            at = (at + 1) % slots.len();
+        }
+        slots[at] = narrow(i);
+        i += 1;
+    }
+    slots
+};
+
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of names, places and rules are small")]
+pub(super) const fn narrow(n: usize) -> u8 {
+    assert!(n < u8::MAX as usize);
+    n as u8
+}
+
+/// Where a name is looked for first: by what tells names apart, for little.
+const fn slot(name: &[u8]) -> usize {
+    match name {
+        [] => 0,
+        [first, .., last] => {
+            let middle = name[name.len() / 2];
+            (name.len() * 5 + *first as usize * 9 + *last as usize * 7 + middle as usize * 13) % 256
+        }
+        [only] => *only as usize,
+    }
+}
+
+/// Place in [`NAMES`] of the bytes from `begin` to `end`, for the compiler.
+pub(super) const fn find(bytes: &[u8], begin: usize, end: usize) -> Option<usize> {
+    let mut i = 0;
+    while i < NAMES.len() {
+        let mut at = 0;
+        while at < NAMES[i].len() && begin + at < end && NAMES[i][at] == bytes[begin + at] {
+            at += 1;
+        }
+        if at == NAMES[i].len() && begin + at == end {
+            return Some(i);
+        }
+        i += 1;
+    }
+    None
 }
 
 /// Values of the APIs' `type`, `object` and `status` that mean something, sorted; any other value is masked.
@@ -157,6 +215,13 @@ pub(super) enum Word {
     Status(&'static str),
 }
 
+impl Word {
+    /// What a whole word says; `None` when it is not one of the list.
+    pub(super) fn of(word: &[u8]) -> Option<Self> {
+        WORDS.iter().find(|(name, _)| *name == word).map(|(_, word)| *word)
+    }
+}
+
 /// A word as it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WordMatch(Narrow);
@@ -169,6 +234,11 @@ impl WordMatch {
     /// Adds a byte; false when no word goes on like that.
     pub(super) fn push(&mut self, b: u8) -> bool {
         self.0.push(&WORD_NAMES, b)
+    }
+
+    /// No byte was added yet.
+    pub(super) fn is_new(self) -> bool {
+        self.0.is_new()
     }
 
     /// The word that consists of exactly the bytes so far.
@@ -235,7 +305,7 @@ mod tests {
         for (name, word) in WORDS {
             let mut found = WordMatch::new();
             assert!(name.iter().all(|b| found.push(*b)));
-            assert_eq!(found.word(), Some(*word));
+            assert_eq!((found.word(), Word::of(name)), (Some(*word), Some(*word)));
         }
     }
 

@@ -1,20 +1,20 @@
-//! From the path of a value to the rules about it.
+//! From the path of a value to the rules about it: a tree of the rules' paths, built by the compiler.
+//!
+//! A document is read many times a second, and each of its members is looked up here: that takes two loads.
 
 use super::{
     act::Act,
     grammar::Grammar,
-    keys::{Key, NAMES},
-    rules::{COUNT, RULES, Rule},
+    keys::{Key, NAMES, find, narrow},
+    rules::{COUNT, RULES},
 };
 
-/// The rules whose paths begin with the same bytes.
+/// Room for the places to which paths lead, the document itself among them.
+const PLACES: usize = 200;
+
+/// Where a path leads to that rules are about, or go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Prefix {
-    low: u8,
-    high: u8,
-    /// Length of what they begin with.
-    at: u8,
-}
+pub(super) struct Node(u8);
 
 /// What is known of a value's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,133 +22,153 @@ pub(super) enum Place {
     /// It leads nowhere.
     Other,
     /// A part of the rules begins with it.
-    Path(Prefix),
+    Path(Node),
     /// Entered in the middle, after a gap: may be any object.
     Unknown,
 }
 
 /// The document itself.
-pub(super) const ROOT: Place = Place::Path(Prefix { low: 0, high: narrow(COUNT), at: 0 });
+pub(super) const ROOT: Place = Place::Path(Node(0));
 
-/// The rules of each name as a member of the root.
-const AT_ROOT: [Prefix; NAMES.len()] = {
-    let mut all = [Prefix { low: 0, high: 0, at: 0 }; NAMES.len()];
-    let mut i = 0;
-    while i < NAMES.len() {
-        let (mut low, mut high) = (0, 0);
-        let mut j = 0;
-        while j < COUNT {
-            if is_next(RULES[j].path.as_bytes(), 0, b"", NAMES[i]) {
-                low = if high == 0 { j } else { low };
-                high = j + 1;
-            }
-            j += 1;
-        }
-        all[i] = Prefix { low: narrow(low), high: narrow(high), at: narrow(NAMES[i].len()) };
-        i += 1;
-    }
-    all
-};
-
-#[expect(clippy::cast_possible_truncation, reason = "the number of rules and the length of paths are small")]
-const fn narrow(n: usize) -> u8 {
-    assert!(n < u8::MAX as usize);
-    n as u8
+/// The tree. A child of 0 is none: the root is nobody's child.
+struct Tree {
+    /// Number of places.
+    len: usize,
+    members: [[u8; NAMES.len()]; PLACES],
+    elements: [u8; PLACES],
+    /// The rules about the place itself: the first, and the one behind the last.
+    rules: [(u8, u8); PLACES],
 }
 
-/// From `at` on, the path goes on with `between` and `name`, and there the name ends.
-const fn is_next(path: &[u8], at: usize, between: &[u8], name: &[u8]) -> bool {
-    let (middle, end) = (at + between.len(), at + between.len() + name.len());
-    if path.len() < end || (path.len() > end && path[end] != b'.' && path[end] != b'[') {
-        return false;
-    }
-    let mut i = at;
-    while i < end {
-        let expected = if i < middle { between[i - at] } else { name[i - middle] };
-        if path[i] != expected {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
+static TREE: Tree = Tree::new();
 
-impl Prefix {
-    fn next(self, between: &[u8], name: &[u8]) -> Self {
-        let at = usize::from(self.at);
-        // In a document that is read many times a second, this is where the time goes.
-        let fits = |i: &u8| {
-            let rest = RULES[usize::from(*i)].path.as_bytes().get(at..);
-            let rest = rest.and_then(|rest| rest.strip_prefix(between)?.strip_prefix(name));
-            matches!(rest, Some([] | [b'.' | b'[', ..]))
+impl Tree {
+    const fn new() -> Self {
+        let mut tree = Self {
+            len: 1,
+            members: [[0; NAMES.len()]; PLACES],
+            elements: [0; PLACES],
+            rules: [(0, 0); PLACES],
         };
-        let low = (self.low..self.high).find(fits).unwrap_or(self.high);
-        let high = low + narrow((low..self.high).take_while(fits).count());
-        Self { low, high, at: narrow(at + between.len() + name.len()) }
+        let mut rule = 0;
+        while rule < COUNT {
+            tree.add(rule);
+            rule += 1;
+        }
+        tree
     }
 
-    fn rules(self) -> &'static [Rule] {
-        &RULES[usize::from(self.low)..usize::from(self.high)]
+    const fn add(&mut self, rule: usize) {
+        let path = RULES[rule].path.as_bytes();
+        let (mut place, mut at) = (0, 0);
+        while at < path.len() {
+            if path[at] == b'[' {
+                at += 2;
+                place = self.element(place);
+            } else {
+                at += if path[at] == b'.' { 1 } else { 0 };
+                let end = name_end(path, at);
+                place = self.member(place, find(path, at, end));
+                at = end;
+            }
+        }
+        // Rules with the same path follow each other.
+        let (first, end) = self.rules[place];
+        self.rules[place] = (if end == 0 { narrow(rule) } else { first }, narrow(rule + 1));
     }
 
-    /// What its value is good for; `None` if no rule of the grammar is about it.
-    fn act(self, grammar: Grammar) -> Option<Act> {
-        let whole = |rule: &&Rule| rule.path.len() == usize::from(self.at);
-        self.rules().iter().take_while(whole).find(|rule| grammar.has(rule.set)).map(|rule| rule.act)
+    const fn member(&mut self, place: usize, name: Option<usize>) -> usize {
+        let Some(name) = name else { panic!("every name in a rule's path is one of NAMES") };
+        if self.members[place][name] == 0 {
+            self.members[place][name] = self.grow();
+        }
+        self.members[place][name] as usize
     }
 
-    fn place(self) -> Place {
-        if self.low < self.high { Place::Path(self) } else { Place::Other }
+    const fn element(&mut self, place: usize) -> usize {
+        if self.elements[place] == 0 {
+            self.elements[place] = self.grow();
+        }
+        self.elements[place] as usize
+    }
+
+    const fn grow(&mut self) -> u8 {
+        self.len += 1;
+        narrow(self.len - 1)
     }
 }
 
-/// Of a value that no rule is about.
-const NOTHING: (Place, Act) = (Place::Other, Act::None);
+/// Where the name that begins at `at` ends.
+const fn name_end(path: &[u8], mut at: usize) -> usize {
+    while at < path.len() && path[at] != b'.' && path[at] != b'[' {
+        at += 1;
+    }
+    at
+}
+
+/// A place by its number, 0 for none, and what a value there is good for.
+fn found(number: u8, grammar: Grammar, otherwise: Act) -> (Place, Act) {
+    if number == 0 {
+        return (Place::Other, otherwise);
+    }
+    let (first, end) = TREE.rules[usize::from(number)];
+    let rules = &RULES[usize::from(first)..usize::from(end)];
+    let act = rules.iter().find(|rule| grammar.has(rule.set)).map_or(otherwise, |rule| rule.act);
+    (Place::Path(Node(number)), act)
+}
 
 /// What a member of an object is: where it leads, and what it is good for.
 pub(super) fn member(parent: Place, key: Key, grammar: Grammar) -> (Place, Act) {
     let other = if parent == ROOT && grammar.any_output() { Act::Content } else { Act::None };
-    let Some(index) = key.index() else { return (Place::Other, other) };
-    let found = match parent {
-        Place::Other => return NOTHING,
-        Place::Unknown => return anywhere(NAMES[index], grammar),
-        ROOT => AT_ROOT[index],
-        Place::Path(prefix) => prefix.next(b".", NAMES[index]),
-    };
-    (found.place(), found.act(grammar).unwrap_or(other))
+    let Some(name) = key.index() else { return (Place::Other, other) };
+    match parent {
+        Place::Other => (Place::Other, Act::None),
+        Place::Unknown => anywhere(name, grammar),
+        Place::Path(Node(place)) => found(TREE.members[usize::from(place)][name], grammar, other),
+    }
 }
 
 /// What an element of an array is.
 pub(super) fn element(parent: Place, grammar: Grammar) -> (Place, Act) {
-    let Place::Path(prefix) = parent else { return NOTHING };
-    let found = prefix.next(b"", b"[]");
-    (found.place(), found.act(grammar).unwrap_or(Act::None))
+    let Place::Path(Node(place)) = parent else { return (Place::Other, Act::None) };
+    found(TREE.elements[usize::from(place)], grammar, Act::None)
 }
 
 /// What a member of some object may be, by its name alone.
-fn anywhere(name: &[u8], grammar: Grammar) -> (Place, Act) {
+fn anywhere(name: usize, grammar: Grammar) -> (Place, Act) {
     let mut act = Act::None;
     let mut place = Place::Other;
     for rule in RULES.iter().filter(|rule| grammar.has(rule.set)) {
-        let path = rule.path.as_bytes();
-        let Some(end) = end_of(path, name) else { continue };
-        if end == path.len() && act == Act::None && rule.act.is_telling() {
+        let Some((member, is_end)) = on_path(rule.path.as_bytes(), name) else { continue };
+        if is_end && act == Act::None && rule.act.is_telling() {
             act = rule.act;
         }
-        if end < path.len() && place == Place::Other {
-            let all = Prefix { low: 0, high: narrow(COUNT), at: 0 };
-            place = all.next(b"", &path[..end]).place();
+        if !is_end && place == Place::Other {
+            place = Place::Path(Node(member));
         }
     }
     (place, act)
 }
 
-/// Where a name ends in a path.
-fn end_of(path: &[u8], name: &[u8]) -> Option<usize> {
-    (0..path.len()).find_map(|at| {
-        let begins = at == 0 || path[at - 1] == b'.';
-        (begins && is_next(path, at, b"", name)).then_some(at + name.len())
-    })
+/// The first member of a rule's path that has this name, and whether the path ends with it.
+fn on_path(path: &[u8], name: usize) -> Option<(u8, bool)> {
+    let (mut place, mut at) = (0, 0);
+    while at < path.len() {
+        if path[at] == b'[' {
+            at += 2;
+            place = TREE.elements[usize::from(place)];
+            continue;
+        }
+        at += usize::from(path[at] == b'.');
+        let end = name_end(path, at);
+        let found = Key::of(&path[at..end])?.index()?;
+        place = TREE.members[usize::from(place)][found];
+        if found == name {
+            return Some((place, end == path.len()));
+        }
+        at = end;
+    }
+    None
 }
 
 #[cfg(test)]

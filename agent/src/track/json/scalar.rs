@@ -1,7 +1,9 @@
 //! Names, strings, numbers and literals: what stays of them and what is known by them.
 
-use super::{Act, Key, KeyMatch, Lexer, Place, State};
-use crate::track::mask::{mask_text, masked};
+use memchr::memchr2;
+
+use super::{Act, Key, KeyMatch, Lexer, Place, State, Word};
+use crate::track::mask::mask_text;
 
 /// Longest value that is kept; a longer one is masked from there on and not known.
 pub(super) const MAX_KEPT: usize = 256;
@@ -43,7 +45,7 @@ impl Lexer {
     /// Bytes of a member's name, which began at `start` (or in an earlier call).
     pub(super) fn name(&mut self, mut name: KeyMatch, bytes: &mut [u8], at: usize, start: usize) -> usize {
         if name.is_new()
-            && let Some(len) = bytes[at..].iter().position(|b| matches!(b, b'"' | b'\\'))
+            && let Some(len) = memchr2(b'"', b'\\', &bytes[at..])
             && bytes[at + len] == b'"'
         {
             return self.whole_name(&mut bytes[at..at + len], at);
@@ -99,32 +101,33 @@ impl Lexer {
             (Act::Error, _) => self.facts.error = true,
             _ => self.facts.mark_any_content(),
         }
-        let begin = at;
-        let mut at = at;
-        while let Some(b) = bytes.get_mut(at) {
-            at += 1;
-            match *b {
-                b'"' => {
-                    self.len += (at - begin - 1) as u64;
-                    self.end_text(act);
-                    return at;
-                }
-                b'\\' => {
-                    *b = b'x';
-                    self.len += (at - begin) as u64;
-                    self.state = State::TextEscape(act);
-                    return at;
-                }
-                other => *b = masked(other),
+        let rest = &mut bytes[at..];
+        let len = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+        mask_text(&mut rest[..len]);
+        self.len += len as u64;
+        match rest.get_mut(len) {
+            Some(b'"') => self.end_text(act),
+            Some(backslash) => {
+                *backslash = b'x';
+                self.len += 1;
+                self.state = State::TextEscape(act);
+            }
+            None => {
+                self.state = State::Text(act);
+                return at + len;
             }
         }
-        self.len += (at - begin) as u64;
-        self.state = State::Text(act);
-        at
+        at + len + 1
     }
 
     /// Bytes of what may be a word of the list.
     fn word(&mut self, bytes: &mut [u8], begin: usize) -> usize {
+        if self.word.is_new()
+            && let Some(len) = memchr2(b'"', b'\\', &bytes[begin..])
+            && bytes[begin + len] == b'"'
+        {
+            return self.whole_word(&mut bytes[begin..begin + len], begin);
+        }
         for at in begin..bytes.len() {
             match bytes[at] {
                 b'"' => {
@@ -146,11 +149,21 @@ impl Lexer {
         bytes.len()
     }
 
+    /// The usual case: a word that is in one piece.
+    fn whole_word(&mut self, word: &mut [u8], begin: usize) -> usize {
+        match Word::of(word) {
+            Some(word) => self.facts.set_word(word),
+            None => mask_text(word),
+        }
+        self.end_value();
+        begin + word.len() + 1
+    }
+
     fn keep_text(&mut self, act: Act, bytes: &[u8], at: usize) -> usize {
         let rest = &bytes[at..];
         let most = if matches!(act, Act::Model | Act::Version) { MAX_KEPT } else { MAX_WORD };
         let room = most.saturating_sub(self.kept.len());
-        let len = rest.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(rest.len());
+        let len = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         if len > room || (len == room && rest.get(len) == Some(&b'\\')) {
             self.state = State::Text(Act::None);
             return at + room;

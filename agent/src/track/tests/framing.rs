@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use wire::socket::{DIR_RECV, DIR_SEND, tcp};
 
 use super::rig::{PID, Rig};
-use crate::request::record::Outcome;
+use crate::request::record::{Flag, Outcome};
 
 fn check(rig: &Rig, expected: &Expect) {
     expected.assert_eq(&rig.print());
@@ -251,6 +251,7 @@ fn connections_that_end_before_the_answer() {
                 r.fail(1, DIR_RECV, 0);
                 r.now += 1_000_000_000;
                 r.send(1, OK);
+                r.state(1, tcp::CLOSE_WAIT, tcp::CLOSE, 0);
             },
             Outcome::ClientDisconnect,
         ),
@@ -327,4 +328,124 @@ fn time_in_which_the_socket_was_full() {
     rig.now += 1_000_000;
     rig.call(1, DIR_SEND, &[b'a'; 10], (10, 0), 10);
     assert_eq!(rig.finished()[0].blocked_ns, 5_003_000 + 1_001_000);
+}
+
+/// A client that sends nothing more may still read. Its acknowledgement of the last byte tells it from one that is gone.
+#[test]
+fn a_client_that_only_ended_its_side_gets_its_answer() {
+    for (acked, outcome) in [(true, Outcome::Ok), (false, Outcome::ClientDisconnect)] {
+        for streamed in [true, false] {
+            let mut rig = Rig::new();
+            rig.network =
+                wire::socket::Network { first_ns: 1, last_ns: 1, first_len: u32::MAX, last_from: 0 };
+            rig.accept(1);
+            rig.recv(1, post("/v1/chat/completions", "{}"));
+            rig.network = wire::socket::Network::default();
+            rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+            rig.now += 300_000_000;
+            let body = r#"{"choices":[{"message":{"content":"a"}}]}"#;
+            let head = answer(body);
+            if streamed {
+                head.bytes().for_each(|b| rig.send(1, [b]));
+            } else {
+                rig.send(1, &head);
+            }
+            assert!(rig.finished().is_empty(), "nothing is known yet");
+            if acked {
+                rig.ack(1, head.len() as u64, 0);
+            }
+            rig.state(1, 9, tcp::CLOSE, 0);
+            assert_eq!(rig.outcomes(), [outcome]);
+            let done = rig.finished()[0];
+            assert_eq!((done.close_ns.is_none(), done.delivery.is_some()), (acked, acked));
+            rig.assert_replays();
+        }
+    }
+}
+
+/// Where the acknowledgement came within the write, it is known at once.
+#[test]
+fn a_half_closed_client_nearby() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, GET);
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+    rig.now += 300_000_000;
+    rig.network = wire::socket::Network { last_ns: 7, ..wire::socket::Network::default() };
+    rig.send(1, OK);
+    assert_eq!(rig.outcomes(), [Outcome::Ok]);
+}
+
+/// Of a request whose end two readers see in two places nothing is guessed; the answer is reported, and flagged.
+#[test]
+fn ambiguous_lengths_are_not_guessed() {
+    for lines in [
+        "Content-Length: 5\r\nContent-Length: 0\r\n",
+        "Transfer-Encoding: x\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\n 0\r\n",
+    ] {
+        let mut rig = Rig::new();
+        rig.accept(1);
+        rig.recv(1, GET);
+        rig.send(1, OK);
+        rig.recv(1, format!("POST /a HTTP/1.1\r\n{lines}\r\nGET /smuggled HTTP/1.1\r\n\r\n"));
+        rig.send(1, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let done = rig.finished()[1];
+        assert_eq!((done.path.as_deref(), done.status), (None, Some(400)), "{lines}");
+        assert_eq!(done.flags, [Flag::Gap]);
+        assert_eq!(rig.health.ignored["bad_request"], 1);
+        rig.assert_replays();
+    }
+}
+
+/// Lines that end in a bare line feed, and lines that are folded.
+#[test]
+fn old_spellings_are_read() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, "POST http://u:p@host:1/a?k=1 HTTP/1.1\nx-request-id: r1\nContent-Length: 2\n\n{}");
+    rig.send(1, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok");
+    rig.recv(1, "POST /b HTTP/1.1\r\nX-Long: a\r\n\tsecret\r\nContent-Length: 2\r\n\r\n{}");
+    rig.send(1, "HTTP/1.1 200 OK\r\nX-Long: a\r\n secret\r\nContent-Length: 2\r\n\r\nok");
+    let paths: Vec<_> = rig.finished().iter().map(|e| e.path.clone().unwrap()).collect();
+    assert_eq!((paths, rig.outcomes()), (vec!["/a".into(), "/b".into()], vec![Outcome::Ok; 2]));
+    assert!(!rig.records.concat().windows(6).any(|w| w == b"secret"));
+    rig.assert_replays();
+}
+
+/// Compressed bodies: their times and sizes, and nothing of what they may say.
+#[test]
+fn compressed_bodies_are_timed_and_not_read() {
+    for coding in ["gzip", "br", "zstd", "gzip, identity", "x-new"] {
+        let mut rig = Rig::new();
+        rig.accept(1);
+        rig.recv(1, format!("POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Encoding: {coding}\r\nContent-Length: 13\r\n\r\n{{\"model\":\"m\"}}"));
+        rig.send(1, format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: {coding}\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        rig.send(1, super::streams::chunk(&super::streams::token("a")));
+        rig.send(1, super::streams::END);
+        let done = rig.finished()[0];
+        assert_eq!((done.model.as_deref(), done.content_total, done.first_token_ns), (None, 0, None));
+        assert_eq!((done.outcome, done.output_tokens), (Some(Outcome::Ok), None), "{coding}");
+        assert_eq!((&done.flags[..], done.last_byte_out_ns), (&[Flag::Opaque][..], Some(rig.now)));
+        rig.assert_replays();
+    }
+}
+
+/// The client leaves while it sends its request.
+#[test]
+fn an_upload_that_breaks_off_is_the_clients() {
+    for ending in [0, 1] {
+        let mut rig = Rig::new();
+        rig.accept(1);
+        let text = post("/v1/chat/completions", &" ".repeat(5000));
+        rig.recv(1, &text[..3000]);
+        if ending == 0 {
+            rig.state(1, tcp::ESTABLISHED, tcp::CLOSE, 0);
+        } else {
+            rig.fail(1, DIR_RECV, 0);
+            rig.state(1, tcp::CLOSE_WAIT, tcp::CLOSE, PID);
+        }
+        assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
+        assert!(rig.finished()[0].read_done_ns.is_none() && rig.finished()[0].bytes_in == 3000);
+    }
 }

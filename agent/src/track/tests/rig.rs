@@ -135,6 +135,19 @@ impl Rig {
         captured: (usize, usize),
         requested: usize,
     ) {
+        self.piece(sock, dir, bytes, captured, requested, 0);
+    }
+
+    /// The same with these flags.
+    fn piece(
+        &mut self,
+        sock: u64,
+        dir: u8,
+        bytes: &[u8],
+        captured: (usize, usize),
+        requested: usize,
+        flags: u8,
+    ) {
         let offset = self.offsets.entry((sock, dir)).or_default();
         let at = *offset;
         *offset += bytes.len() as u64;
@@ -151,9 +164,35 @@ impl Rig {
             tail_len: u16::try_from(tail).unwrap(),
             syscall: 0,
             dir,
-            flags: 0,
+            flags,
         };
         self.record([data.as_bytes(), &payload].concat());
+    }
+
+    /// A call as the kernel side captures it where it was asked for all of it. `lost`: number of a piece whose record
+    /// is lost.
+    pub(crate) fn whole(&mut self, sock: u64, dir: u8, bytes: &[u8], lost: Option<usize>) {
+        let last = bytes.len().div_ceil(socket::WHOLE) - 1;
+        for (number, piece) in bytes.chunks(socket::WHOLE).enumerate() {
+            let begins = if number == 0 { 0 } else { socket::FLAG_CONTINUED };
+            let ends = if number == last { 0 } else { socket::FLAG_MORE };
+            if lost == Some(number) {
+                self.lose(sock, dir, piece.len());
+                continue;
+            }
+            self.piece(sock, dir, piece, (piece.len(), 0), piece.len(), begins | ends);
+            self.now -= 1000;
+        }
+        self.now += 1000;
+    }
+
+    /// Sockets whose long calls were asked for.
+    pub(crate) fn wanted(&self) -> Vec<u64> {
+        let sock = |tracked: &Tracked| match tracked {
+            Tracked::WantWhole(id) => Some(id.sock),
+            _ => None,
+        };
+        self.out.iter().filter_map(sock).collect()
     }
 
     /// A call as the kernel side captures it.
@@ -235,7 +274,8 @@ impl Rig {
         let mut text = String::new();
         for tracked in &self.out {
             match tracked {
-                Tracked::RequestRead { exchange, service, time_ns, tid } => {
+                Tracked::Begun { .. } | Tracked::Forgotten { .. } => continue,
+                Tracked::RequestRead { exchange, service, time_ns, tid, .. } => {
                     writeln!(text, "read {} service {} at {} by {tid}", exchange.0, service.0, time_ns / 1000)
                 }
                 Tracked::Content { exchange, event } => {

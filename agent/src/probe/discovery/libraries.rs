@@ -1,4 +1,4 @@
-//! The CUDA driver files in use: opened once, attached to once a watched process maps them, let go when none has for
+//! The library files of one kind that are in use: opened once, attached to once a watched process maps them, let go when none has for
 //! a while. A file that only unwatched processes map costs them nothing.
 
 use std::{
@@ -11,7 +11,7 @@ use super::{
     super::{
         attach::Attacher,
         error::chain,
-        targets::{Driver, FileId, Mapping, open_driver},
+        targets::{FileId, Kind, Library, Mapping, open_library},
         verdict::{ProbeVerdict, State},
     },
     scan::Scanner,
@@ -29,9 +29,9 @@ const MAX_ATTACHED: usize = 16;
 
 #[derive(Debug)]
 enum Found {
-    /// A driver.
-    Driver(Box<Driver>),
-    /// Has the name of a driver but none of its functions.
+    /// One of the kind.
+    Library(Box<Library>),
+    /// Has the name of one but none of its functions.
     Other,
     /// Could not be opened or read.
     Failed { path: PathBuf, reason: String },
@@ -48,35 +48,45 @@ struct Entry {
     watched: Instant,
 }
 
-/// Every file with a driver's name that some process maps.
-#[derive(Debug, Default)]
-pub(super) struct Drivers {
+/// Every file with such a name that some process maps.
+#[derive(Debug)]
+pub(super) struct Libraries {
+    kind: Kind,
     files: BTreeMap<FileId, Entry>,
-    /// Drivers that are one too many.
+    /// Files that are one too many.
     left_out: BTreeSet<FileId>,
 }
 
-impl Drivers {
-    /// The file is a CUDA driver.
-    pub(super) fn is_driver(&self, id: FileId) -> bool {
-        self.files.get(&id).is_some_and(|entry| matches!(entry.found, Found::Driver(_)))
+impl Libraries {
+    /// None yet.
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, files: BTreeMap::new(), left_out: BTreeSet::new() }
     }
 
-    /// Opens files not seen before, and forgets those that nobody maps.
-    pub(super) fn identify(&mut self, scanner: &Scanner, now: Instant) {
-        for (id, users) in scanner.driver_files() {
+    /// The file is one of the kind.
+    pub(super) fn is_one(&self, id: FileId) -> bool {
+        self.files.get(&id).is_some_and(|entry| matches!(entry.found, Found::Library(_)))
+    }
+
+    /// Opens files not seen before, as far as one of these processes maps them.
+    pub(super) fn identify(&mut self, scanner: &Scanner, of: impl Fn(u32) -> bool, now: Instant) {
+        for (id, mut users) in scanner.files(self.kind) {
+            users.retain(|(pid, _)| of(*pid));
+            if users.is_empty() {
+                continue;
+            }
             if let Some(entry) = self.files.get_mut(&id) {
                 entry.mapped = now;
                 if !matches!(entry.found, Found::Failed { .. }) || now < entry.at + RETRY {
                     continue;
                 }
             }
-            let found = open(scanner.procfs(), &users);
+            let found = open(self.kind, scanner.procfs(), &users);
             self.files.insert(id, Entry { found, at: now, mapped: now, watched: now });
         }
     }
 
-    /// Attaches to the drivers that these processes map, and detaches from what none has mapped for long.
+    /// Attaches to the files that these processes map, and detaches from what none has mapped for long.
     pub(super) fn attach(
         &mut self,
         scanner: &Scanner,
@@ -84,16 +94,16 @@ impl Drivers {
         attacher: &mut Attacher,
         now: Instant,
     ) {
-        let mapped = scanner.driver_files();
+        let mapped = scanner.files(self.kind);
         let used = |id: &FileId| mapped[id].iter().any(|(pid, _)| watched.contains(pid));
         let mut wanted: Vec<FileId> = mapped.keys().copied().filter(used).collect();
-        wanted.retain(|id| self.is_driver(*id));
-        self.left_out = too_many(&wanted, |id| attacher.has(id), attacher.libraries());
+        wanted.retain(|id| self.is_one(*id));
+        self.left_out = too_many(&wanted, |id| attacher.has(id), attacher.libraries(self.kind));
         for id in wanted {
-            if let Some(Entry { found: Found::Driver(driver), watched, .. }) = self.files.get_mut(&id) {
+            if let Some(Entry { found: Found::Library(library), watched, .. }) = self.files.get_mut(&id) {
                 *watched = now;
                 if !self.left_out.contains(&id) {
-                    attacher.attach(driver);
+                    attacher.attach(library);
                 }
             }
         }
@@ -108,11 +118,11 @@ impl Drivers {
     /// Verdicts on files that could not be used.
     pub(super) fn failures(&self) -> impl Iterator<Item = ProbeVerdict> + '_ {
         self.files.iter().filter_map(|(id, entry)| match &entry.found {
-            Found::Failed { path, reason } => Some(unused(path, State::Broken, reason)),
-            Found::Driver(driver) if self.left_out.contains(id) => {
+            Found::Failed { path, reason } => Some(unused(self.kind, path, State::Broken, reason)),
+            Found::Library(library) if self.left_out.contains(id) => {
                 let reason =
-                    format!("{MAX_ATTACHED} other driver files are attached to, and that is the limit");
-                Some(unused(&driver.path, State::Skipped, &reason))
+                    format!("{MAX_ATTACHED} other files of its kind are attached to, and that is the limit");
+                Some(unused(self.kind, &library.path, State::Skipped, &reason))
             }
             _ => None,
         })
@@ -129,23 +139,27 @@ fn too_many(wanted: &[FileId], attached: impl Fn(FileId) -> bool, mut count: usi
     wanted.iter().copied().filter(|id| is_one_too_many(id)).collect()
 }
 
-fn unused(path: &Path, state: State, reason: &str) -> ProbeVerdict {
+fn unused(kind: Kind, path: &Path, state: State, reason: &str) -> ProbeVerdict {
+    let (program, loses) = match kind {
+        Kind::Cuda => ("cuda", "this process's GPU work is not seen"),
+        Kind::Tls => ("tls", "requests over TLS that go through it are not seen"),
+    };
     ProbeVerdict {
-        program: "cuda".to_owned(),
+        program: program.to_owned(),
         target: path.to_string_lossy().into_owned(),
         state,
-        reason: Some(format!("{reason}; without it this process's GPU work is not seen")),
+        reason: Some(format!("{reason}; without it {loses}")),
         cost_class: None,
         attached: 0,
     }
 }
 
 /// Opens the file through the first of its users that is still there.
-fn open(procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
+fn open(kind: Kind, procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
     let mut failure = None;
     for (pid, mapping) in users {
-        match open_driver(procfs, *pid, mapping) {
-            Ok(Some(driver)) => return Found::Driver(Box::new(driver)),
+        match open_library(kind, procfs, *pid, mapping) {
+            Ok(Some(library)) => return Found::Library(Box::new(library)),
             Ok(None) => return Found::Other,
             Err(error) => failure = Some(Found::Failed { path: mapping.path.clone(), reason: chain(&error) }),
         }

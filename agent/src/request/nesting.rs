@@ -1,0 +1,398 @@
+//! Exchanges within exchanges: what a proxy asks of the server behind it belongs to the request that it answers.
+//!
+//! An exchange that a watched process sent may belong to one that this process is answering. Such a process can be
+//! answering many, and forwards, changes, repeats or splits what it was asked. So of those in flight the one is
+//! chosen that fits best ([`fit`]): what only the same request shares decides; then whether anything belongs to it
+//! yet, the thread, what many requests share, and how close the ends of the answers lie; then who came first. The
+//! choice is made when the inner request is read, and again when either of the two is over, since by then more is
+//! known. It is certain if there was only one to choose, or no other shares as much; else the request is flagged.
+//!
+//! An inner exchange that is over waits for the outer one, whose record holds what it told. An outer one that is over
+//! waits for an inner one only as long as records of two processors can be out of order, or until it is given up
+//! ([`PATIENCE_NS`]). One that fits nothing, a proxy's own probe among them, stands for itself.
+
+mod fit;
+mod merge;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::{
+    fit::Fit,
+    merge::{Part, merge},
+};
+use super::{record::Outcome, requests::Ended};
+use crate::{
+    health::Health,
+    track::{Client, Delivery, ExchangeId, Sight},
+};
+
+/// Exchanges that are kept, in flight or over.
+const KEPT: usize = 65_536;
+/// Outer exchanges that are looked at for one inner, newest first.
+const CANDIDATES: usize = 256;
+/// How long an outer exchange waits for an inner one that does not end. Servers that do not notice that nobody waits
+/// for the answer any more go on for as long as they like.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// The outer exchange of an inner one.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    outer: ExchangeId,
+    /// Nothing else could be it.
+    certain: bool,
+    /// How many there were to choose from, at first.
+    choices: usize,
+}
+
+/// How far an exchange is.
+#[derive(Debug)]
+enum Stage {
+    /// In flight.
+    Open,
+    /// Over, since then; something that belongs to it is not.
+    Waiting(Box<Ended>, u64),
+    /// Over, with all that belongs to it; the one that it belongs to is not.
+    Whole(Box<Ended>),
+}
+
+/// One exchange.
+#[derive(Debug)]
+struct Entry {
+    pid: u32,
+    begun_ns: u64,
+    sight: Sight,
+    client: Option<Client>,
+    stage: Stage,
+    link: Option<Link>,
+    inner: Vec<ExchangeId>,
+    /// It was answered to its end.
+    is_answered: bool,
+    /// The one that it belonged to is reported: it is not to be reported by itself.
+    is_late: bool,
+}
+
+/// Exchanges in flight, and those that wait for others.
+#[derive(Debug, Default)]
+pub(super) struct Nesting {
+    all: BTreeMap<ExchangeId, Entry>,
+    /// Those that a process is answering.
+    answering: BTreeMap<u32, BTreeSet<ExchangeId>>,
+    /// Those that a watched process asked for.
+    asking: BTreeMap<u32, BTreeSet<ExchangeId>>,
+    waiting: BTreeSet<(u64, ExchangeId)>,
+}
+
+impl Nesting {
+    /// A request begins to be read by process `pid`.
+    ///
+    /// Returns the oldest one, if that was over and had to make room.
+    pub(super) fn begun(
+        &mut self,
+        id: ExchangeId,
+        pid: u32,
+        begun_ns: u64,
+        health: &mut Health,
+    ) -> Option<Box<Ended>> {
+        let is_full = self.all.len() >= KEPT;
+        let oldest = self.all.keys().next().copied().filter(|_| is_full);
+        let evicted = oldest.and_then(|oldest| {
+            health.limit("nested_exchanges");
+            self.forget(oldest)
+        });
+        let entry = Entry {
+            pid,
+            begun_ns,
+            sight: Sight::default(),
+            client: None,
+            stage: Stage::Open,
+            link: None,
+            inner: Vec::new(),
+            is_answered: false,
+            is_late: false,
+        };
+        self.all.insert(id, entry);
+        self.answering.entry(pid).or_default().insert(id);
+        evicted
+    }
+
+    /// It was none.
+    pub(super) fn forget(&mut self, id: ExchangeId) -> Option<Box<Ended>> {
+        let entry = self.remove(id)?;
+        for inner in entry.inner {
+            if let Some(inner) = self.all.get_mut(&inner) {
+                inner.link = None;
+            }
+        }
+        match entry.stage {
+            Stage::Open => None,
+            Stage::Waiting(ended, _) | Stage::Whole(ended) => Some(ended),
+        }
+    }
+
+    fn remove(&mut self, id: ExchangeId) -> Option<Entry> {
+        let entry = self.all.remove(&id)?;
+        take(&mut self.answering, entry.pid, id);
+        if let Some(client) = entry.client {
+            take(&mut self.asking, client.pid, id);
+        }
+        if let Stage::Waiting(_, since) = entry.stage {
+            self.waiting.remove(&(since, id));
+        }
+        if let Some(outer) = entry.link.and_then(|link| self.all.get_mut(&link.outer)) {
+            outer.inner.retain(|inner| *inner != id);
+        }
+        Some(entry)
+    }
+
+    /// A request was read: the one in flight that it seems to belong to.
+    pub(super) fn read(
+        &mut self,
+        id: ExchangeId,
+        client: Option<Client>,
+        sight: Sight,
+    ) -> Option<ExchangeId> {
+        self.see(id, client, sight);
+        self.choose(id);
+        Some(self.all.get(&id)?.link?.outer)
+    }
+
+    /// An exchange was answered, or never will be. Whether others belong to it.
+    pub(super) fn answered(&mut self, ended: &crate::track::Exchange) -> bool {
+        let Some((id, entry)) = ended.id.and_then(|id| Some((id, self.all.get(&id)?))) else { return false };
+        let is_alone = entry.client.or(ended.client).is_none() && !self.asking.contains_key(&entry.pid);
+        if is_alone {
+            return false;
+        }
+        self.see(id, ended.client, ended.sight());
+        let Some(entry) = self.all.get_mut(&id) else { return false };
+        entry.is_answered = is_answered(ended.outcome);
+        self.choose(id);
+        self.exchange_inner(id);
+        self.all.get(&id).is_some_and(|entry| !entry.inner.is_empty())
+    }
+
+    fn see(&mut self, id: ExchangeId, client: Option<Client>, sight: Sight) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        entry.sight = sight;
+        if let Some(client) = client {
+            if let Some(before) = entry.client.replace(client).filter(|before| before.pid != client.pid) {
+                take(&mut self.asking, before.pid, id);
+            }
+            self.asking.entry(client.pid).or_default().insert(id);
+        }
+    }
+
+    /// Takes an exchange that is over, at `now`. What is complete by it goes to `out`.
+    pub(super) fn over(
+        &mut self,
+        ended: Box<Ended>,
+        now: u64,
+        health: &mut Health,
+        out: &mut Vec<Box<Ended>>,
+    ) {
+        let id = ended.exchange.id;
+        let Some((id, entry)) = id.and_then(|id| self.all.get_mut(&id).map(|entry| (id, entry))) else {
+            return out.push(ended);
+        };
+        entry.stage = Stage::Waiting(ended, now);
+        self.waiting.insert((now, id));
+        self.settle(id, health, out);
+    }
+
+    /// The answer of an exchange that waits is with the client. False if it does not wait here.
+    pub(super) fn delivered(&mut self, id: ExchangeId, delivery: Option<Delivery>) -> bool {
+        let Some(entry) = self.all.get_mut(&id) else { return false };
+        let (Stage::Waiting(ended, _) | Stage::Whole(ended)) = &mut entry.stage else { return false };
+        ended.exchange.delivery = delivery;
+        ended.exchange.awaits_delivery = false;
+        true
+    }
+
+    /// Time passes: what has waited too long goes to `out`.
+    pub(super) fn tick(&mut self, now: u64, health: &mut Health, out: &mut Vec<Box<Ended>>) {
+        let limit = now.saturating_sub(PATIENCE_NS);
+        while let Some((_, id)) = self.waiting.first().copied().filter(|(since, _)| *since <= limit) {
+            health.limit("nested_unfinished");
+            self.give_up(id);
+            self.settle(id, health, out);
+        }
+    }
+
+    /// Nothing more comes: everything that is over, by itself.
+    pub(super) fn end(&mut self, out: &mut Vec<Box<Ended>>) {
+        for entry in std::mem::take(self).all.into_values() {
+            if let (Stage::Waiting(ended, _) | Stage::Whole(ended), false) = (entry.stage, entry.is_late) {
+                out.push(ended);
+            }
+        }
+    }
+
+    /// An exchange that is over goes where it belongs, if nothing is missing of it.
+    fn settle(&mut self, id: ExchangeId, health: &mut Health, out: &mut Vec<Box<Ended>>) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let Some(link) = self.complete(id, health) else { return };
+            next = match link.and_then(|link| self.all.get(&link.outer).map(|outer| (link.outer, outer))) {
+                Some((outer, entry)) => matches!(entry.stage, Stage::Waiting(..)).then_some(outer),
+                None => {
+                    let is_late = self.all.get(&id).is_some_and(|entry| entry.is_late);
+                    let ended = self.forget(id);
+                    if is_late {
+                        health.ignore("nested_after_outer");
+                    } else {
+                        out.extend(ended);
+                    }
+                    None
+                }
+            };
+        }
+    }
+
+    /// Joins an exchange that is over with what belongs to it, if all of that is over too; then, what it belongs to.
+    fn complete(&mut self, id: ExchangeId, health: &mut Health) -> Option<Option<Link>> {
+        let entry = self.all.get(&id)?;
+        let is_whole = |id| self.all.get(id).is_none_or(|inner| matches!(inner.stage, Stage::Whole(_)));
+        if !entry.inner.iter().all(is_whole) {
+            return None;
+        }
+        let parts: Vec<Part> = entry.inner.clone().into_iter().filter_map(|inner| self.part(inner)).collect();
+        (0..parts.len()).for_each(|_| health.count("nested"));
+        let entry = self.all.get_mut(&id)?;
+        let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) else {
+            return None;
+        };
+        entry.stage = Stage::Whole(merge(ended, parts));
+        self.waiting.remove(&(since, id));
+        Some(entry.link)
+    }
+
+    fn part(&mut self, id: ExchangeId) -> Option<Part> {
+        let entry = self.remove(id)?;
+        let Stage::Whole(ended) = entry.stage else { return None };
+        Some(Part { ended, certain: entry.link.is_some_and(|link| link.certain) })
+    }
+
+    /// Waits no longer for what belongs to an exchange and is not over. If the answer was whole, it was none of its.
+    fn give_up(&mut self, id: ExchangeId) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        let is_answered = entry.is_answered;
+        for inner in std::mem::take(&mut entry.inner) {
+            let Some(part) = self.all.get_mut(&inner) else { continue };
+            if matches!(part.stage, Stage::Whole(_)) {
+                self.all.entry(id).and_modify(|entry| entry.inner.push(inner));
+            } else {
+                part.link = None;
+                part.is_late = !is_answered;
+            }
+        }
+    }
+}
+
+impl Nesting {
+    /// Chooses what an exchange belongs to, as far as that is not certain yet.
+    fn choose(&mut self, id: ExchangeId) {
+        let Some((entry, client)) = self.all.get(&id).and_then(|e| e.client.map(|client| (e, client))) else {
+            return;
+        };
+        let before = entry.link;
+        if before.is_some_and(|link| link.certain) || entry.is_late {
+            return;
+        }
+        let mut fits: Vec<(Fit, std::cmp::Reverse<ExchangeId>)> =
+            self.candidates(id, entry, client).map(|(outer, fit)| (fit, std::cmp::Reverse(outer))).collect();
+        fits.sort_unstable();
+        let link = fits.last().map(|(best, outer)| {
+            let choices = before.map_or(fits.len(), |link| link.choices.max(fits.len()));
+            let rival = fits.iter().rev().nth(1);
+            let is_clear = rival.is_none_or(|(rival, _)| rival.strong < best.strong);
+            // One that is gone could have been it.
+            let is_complete = choices == fits.len() || best.is_identity();
+            Link { outer: outer.0, certain: is_clear && is_complete, choices }
+        });
+        self.link(id, link);
+    }
+
+    fn link(&mut self, id: ExchangeId, link: Option<Link>) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut entry.link, link);
+        if let Some(outer) = before.and_then(|link| self.all.get_mut(&link.outer)) {
+            outer.inner.retain(|inner| *inner != id);
+        }
+        if let Some(outer) = link.and_then(|link| self.all.get_mut(&link.outer)) {
+            outer.inner.push(id);
+        }
+    }
+
+    /// What an exchange could belong to, and how well it fits.
+    fn candidates<'a>(
+        &'a self,
+        id: ExchangeId,
+        inner: &'a Entry,
+        client: Client,
+    ) -> impl Iterator<Item = (ExchangeId, Fit)> + 'a {
+        let outer = self.answering.get(&client.pid).into_iter().flat_map(move |ids| ids.range(..id).rev());
+        let outer = outer.filter_map(|id| self.all.get(id).map(|entry| (*id, entry)));
+        let possible = outer.filter(move |(_, outer)| {
+            // A probe of its own is no part of what a proxy is asked.
+            let is_probe = inner.sight.probe && !outer.sight.probe;
+            !matches!(outer.stage, Stage::Whole(_)) && outer.begun_ns <= inner.begun_ns && !is_probe
+        });
+        possible.take(CANDIDATES).map(move |(outer, entry)| {
+            let is_free = entry.inner.iter().all(|other| *other == id);
+            (outer, Fit::of(&entry.sight, &inner.sight, client, is_free, entry.is_answered))
+        })
+    }
+
+    /// An answer is over: what belongs to another one in flight may fit it better than what belongs to it.
+    fn exchange_inner(&mut self, id: ExchangeId) {
+        let Some(outer) = self.all.get(&id) else { return };
+        let own = outer.inner.iter().find(|inner| self.is_guess(**inner)).copied();
+        if own.is_none() && !outer.inner.is_empty() {
+            return;
+        }
+        let fit = |inner: ExchangeId, outer: &Entry| {
+            let entry = self.all.get(&inner)?;
+            Some(Fit::of(&outer.sight, &entry.sight, entry.client?, true, outer.is_answered))
+        };
+        let asked = self.asking.get(&outer.pid).into_iter().flat_map(|ids| ids.range(id..).rev());
+        let guesses = asked.filter(|inner| self.is_guess(**inner)).take(CANDIDATES);
+        let whole = guesses.filter(|inner| matches!(self.all[*inner].stage, Stage::Whole(_)));
+        let best = whole.filter_map(|inner| Some((fit(*inner, outer)?, *inner))).max();
+        let (Some((best, inner)), now) = (best, own.and_then(|own| fit(own, outer))) else { return };
+        let Some(link) = self.all[&inner].link.filter(|link| link.outer != id) else { return };
+        let there = self.all.get(&link.outer).and_then(|other| fit(inner, other));
+        if now.is_some_and(|now| now >= best) || there.is_some_and(|there| there >= best) {
+            return;
+        }
+        self.link(inner, Some(Link { outer: id, ..link }));
+        if let Some(own) = own {
+            let before = self.all[&own].link;
+            self.link(own, before.map(|before| Link { outer: link.outer, ..before }));
+        }
+    }
+
+    fn is_guess(&self, inner: ExchangeId) -> bool {
+        self.all.get(&inner).and_then(|entry| entry.link).is_some_and(|link| !link.certain)
+    }
+}
+
+/// Takes an exchange from those of a process.
+fn take(index: &mut BTreeMap<u32, BTreeSet<ExchangeId>>, pid: u32, id: ExchangeId) {
+    if let Some(ids) = index.get_mut(&pid) {
+        ids.remove(&id);
+        if ids.is_empty() {
+            index.remove(&pid);
+        }
+    }
+}
+
+/// The answer came to its own end.
+fn is_answered(outcome: Option<Outcome>) -> bool {
+    !matches!(
+        outcome,
+        None | Some(Outcome::ClientDisconnect | Outcome::Truncated | Outcome::Timeout | Outcome::Unknown)
+    )
+}
+
+#[cfg(test)]
+mod tests;

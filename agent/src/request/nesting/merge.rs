@@ -1,0 +1,114 @@
+//! An outer exchange and those that belong to it, as one request.
+
+use crate::{
+    request::{
+        assign::{Assignment, Forward},
+        record::{Confidence, Flag},
+        requests::{Ended, Inner},
+    },
+    track::Exchange,
+};
+
+/// An exchange that belongs to another one.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// With what belongs to it in turn.
+    pub(super) ended: Box<Ended>,
+    /// Nothing else could be the one that it belongs to.
+    pub(super) certain: bool,
+}
+
+/// Joins them. Times, status and outcome stay the outer one's; what it does not tell is taken from the one that
+/// answered it.
+pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
+    parts.sort_by_key(|part| part.ended.exchange.id);
+    let count = parts.iter().map(|part| 1 + part.ended.inner.as_ref().map_or(0, |inner| inner.count)).sum();
+    let is_guess = |part: &Part| !part.certain || part.ended.exchange.flags.contains(&Flag::NestedGuessed);
+    let guessed = parts.iter().any(is_guess);
+    let Some(main) = parts.iter().rev().max_by_key(|part| rank(&part.ended.exchange)) else { return outer };
+    fill(&mut outer.exchange, &main.ended.exchange);
+    outer.inner = Some(inner(&main.ended, count));
+    let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
+    let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
+    let assignments = if worked.is_empty() { vec![main] } else { worked };
+    outer.assignment =
+        assignments.into_iter().map(|part| &part.ended.assignment).fold(None, join).unwrap_or_default();
+    if guessed {
+        outer.exchange.flags.push(Flag::NestedGuessed);
+        let confidence = &mut outer.assignment.confidence;
+        *confidence = confidence.map(|confidence| confidence.max(Confidence::Estimated));
+    }
+    outer
+}
+
+/// Which of several is the one that answered: one with content, then one that succeeded, then the first.
+fn rank(exchange: &Exchange) -> (bool, bool, u64) {
+    let succeeded = exchange.status.is_some_and(|status| status < 400);
+    (exchange.content_total > 0, succeeded, exchange.output_tokens.unwrap_or_default())
+}
+
+fn fill(outer: &mut Exchange, inner: &Exchange) {
+    fn or<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
+        if to.is_none() {
+            to.clone_from(from);
+        }
+    }
+    if outer.output_tokens.is_none() && outer.input_tokens.is_none() {
+        outer.tokens_source = inner.tokens_source;
+    }
+    or(&mut outer.model, &inner.model);
+    or(&mut outer.model_version, &inner.model_version);
+    or(&mut outer.streaming, &inner.streaming);
+    or(&mut outer.finish_reason, &inner.finish_reason);
+    or(&mut outer.input_tokens, &inner.input_tokens);
+    or(&mut outer.output_tokens, &inner.output_tokens);
+    or(&mut outer.max_tokens, &inner.max_tokens);
+    or(&mut outer.request_id, &inner.request_id);
+    or(&mut outer.trace_id, &inner.trace_id);
+}
+
+/// What is told of the innermost one.
+fn inner(main: &Ended, count: u64) -> Inner {
+    if let Some(deeper) = &main.inner {
+        return Inner { count, ..*deeper };
+    }
+    let exchange = &main.exchange;
+    Inner {
+        count,
+        service: exchange.service,
+        pid: exchange.pid,
+        local_port: exchange.local_port,
+        first_byte_in_ns: exchange.first_byte_in_ns,
+        read_done_ns: exchange.read_done_ns,
+        first_token_ns: exchange.first_token_ns,
+        last_byte_out_ns: exchange.last_byte_out_ns,
+    }
+}
+
+/// The steps of both. Counts add up only where they are not of the same time: requests that run side by side share
+/// steps.
+fn join(one: Option<Assignment>, other: &Assignment) -> Option<Assignment> {
+    let Some(one) = one else { return Some(other.clone()) };
+    let (Some(a), Some(b)) = (one.forward, other.forward) else {
+        let known = if one.forward.is_some() { one } else { other.clone() };
+        return Some(known);
+    };
+    let apart = a.last_result <= b.first_launch || b.last_result <= a.first_launch;
+    let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).filter(|_| apart).map(|(a, b)| a + b);
+    let early = if a.first_launch <= b.first_launch { a } else { b };
+    Some(Assignment {
+        confidence: one.confidence.max(other.confidence),
+        forward: Some(Forward {
+            first_launch: early.first_launch,
+            // Several streams have several first results.
+            first_result: a.first_result.xor(b.first_result),
+            last_result: a.last_result.max(b.last_result),
+            queue: early.queue,
+        }),
+        range: None,
+        steps: sum(one.steps, other.steps),
+        batch_mean: None,
+        gpu_active_ns: sum(one.gpu_active_ns, other.gpu_active_ns),
+        alloc_wait_ns: sum(one.alloc_wait_ns, other.alloc_wait_ns),
+    })
+}

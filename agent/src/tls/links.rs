@@ -1,0 +1,213 @@
+//! How links are proven, used, and cut.
+
+use wire::{
+    Header,
+    socket::{self, DIR_RECV, DIR_SEND, SockId},
+    tls,
+};
+
+use super::{Chunk, Connection, Links, MAX_HELD, MAX_WAITING, PATIENCE_NS, Socket, Ssl, SslKey, verdict};
+
+/// Nothing known of a socket.
+const NOBODY: SockId = SockId { sock: 0, birth_ns: 0 };
+
+impl Links {
+    /// The library used this socket within its own call.
+    pub(super) fn prove_by_nesting(
+        &mut self,
+        key: SslKey,
+        id: SockId,
+        header: &Header,
+        out: &mut Vec<Vec<u8>>,
+    ) {
+        if self.ssls.get(&key).is_some_and(|ssl| ssl.sock == Some(id)) {
+            return;
+        }
+        // A connection that did not look like TLS when it was first seen carries it all the same.
+        if let Some(socket @ (Socket::New { .. } | Socket::Clear)) = self.sockets.get_mut(&id) {
+            let connection = Connection::new(id, false, true);
+            out.push(connection.verdict(tls::SEEN, header));
+            *socket = Socket::Tls(Box::new(connection));
+        }
+        self.cut(key, header, out);
+        if let Some(other) = self.connection(id).and_then(|connection| connection.ssl) {
+            self.cut(other, header, out);
+        }
+        self.link(key, id, header, out);
+    }
+
+    /// The thread wrote to a connection that nobody is known to use: plaintext of one that has no connection may be in
+    /// what it wrote. Only if it can be no other's.
+    pub(super) fn prove_by_write(&mut self, data: &socket::Data, out: &mut Vec<Vec<u8>>) {
+        let (tgid, tid) = (data.header.tgid, data.header.tid);
+        let Some(Socket::Tls(connection)) = self.sockets.get(&data.id) else { return };
+        let fits = |key: &&SslKey| {
+            let ssl = self.ssls.get(key).filter(|ssl| key.0 == tgid && ssl.tid == tid);
+            ssl.and_then(|ssl| ssl.waiting.front()).is_some_and(|chunk| connection.may_hold(chunk, DIR_SEND))
+        };
+        let mut fitting = self.unlinked.iter().filter(fits);
+        if let (Some(&key), None) = (fitting.next(), fitting.next()) {
+            self.link(key, data.id, &data.header, out);
+            self.write_on(key, &data.header, out);
+        }
+    }
+
+    fn link(&mut self, key: SslKey, id: SockId, header: &Header, out: &mut Vec<Vec<u8>>) {
+        let Some(connection) = self.connection(id) else { return };
+        connection.ssl = Some(key);
+        out.push(connection.verdict(tls::LINKED, header));
+        if let Some(ssl) = self.ssls.get_mut(&key) {
+            ssl.sock = Some(id);
+        }
+        self.unlinked.retain(|unlinked| *unlinked != key);
+    }
+
+    /// The link of this one, if it has one, is wrong.
+    fn cut(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
+        let Some(id) = self.ssls.get_mut(&key).and_then(|ssl| ssl.sock.take()) else { return };
+        if let Some(connection) = self.connection(id).filter(|connection| connection.ssl == Some(key)) {
+            connection.unlink();
+            out.push(connection.verdict(tls::CONTRADICTED, header));
+        }
+        let waits = self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty());
+        if waits && !self.unlinked.contains(&key) {
+            self.unlinked.push(key);
+        }
+    }
+
+    /// Plaintext came out.
+    pub(super) fn read(&mut self, key: SslKey, chunk: &Chunk, data: &tls::Data, out: &mut Vec<Vec<u8>>) {
+        let header = &data.header;
+        if let Some(id) = self.ssls.get(&key).and_then(|ssl| ssl.sock) {
+            match self.read_from(id, chunk, data.requested, header, out) {
+                Some(record) => return out.push(record),
+                None => self.cut(key, header, out),
+            }
+        }
+        if self.prove_by_read(key, chunk, data, out) {
+            return self.write_on(key, header, out);
+        }
+        out.push(verdict(NOBODY, tls::UNLINKED, chunk.len.into(), header));
+    }
+
+    /// The last thing the thread did was to read a record of exactly this length, from a connection that nobody is
+    /// known to use.
+    fn prove_by_read(
+        &mut self,
+        key: SslKey,
+        chunk: &Chunk,
+        data: &tls::Data,
+        out: &mut Vec<Vec<u8>>,
+    ) -> bool {
+        let Some(&id) = self.last_read.get(&data.header.tid) else { return false };
+        let Some(connection) = self.connection(id) else { return false };
+        if connection.ssl.is_some() || !connection.may_hold(chunk, DIR_RECV) {
+            return false;
+        }
+        let Some(record) = connection.read(chunk, data.requested) else { return false };
+        self.link(key, id, &data.header, out);
+        out.push(record);
+        true
+    }
+
+    /// From the connection that it is linked to; `None` if that cannot be.
+    fn read_from(
+        &mut self,
+        id: SockId,
+        chunk: &Chunk,
+        requested: u32,
+        header: &Header,
+        out: &mut Vec<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        let connection = self.connection(id)?;
+        let record = connection.read(chunk, requested);
+        if record.is_some() || !connection.is_lost(DIR_RECV) {
+            return record;
+        }
+        if connection.becomes_unframed() {
+            out.push(connection.verdict(tls::UNFRAMED, header));
+        }
+        connection.read_unframed(chunk)
+    }
+
+    /// Plaintext went in.
+    pub(super) fn wrote(&mut self, key: SslKey, chunk: Chunk, header: &Header, out: &mut Vec<Vec<u8>>) {
+        self.held += chunk.held();
+        let sock = self.ssls.get(&key).and_then(|ssl| ssl.sock);
+        if let Some(connection) = sock.filter(|_| !chunk.nested).and_then(|id| self.connection(id)) {
+            connection.writes_later();
+        }
+        let Some(ssl) = self.ssls.get_mut(&key) else { return };
+        ssl.waiting.push_back(chunk);
+        if ssl.waiting.len() > MAX_WAITING || self.held > MAX_HELD {
+            self.drop_oldest(key, header, out);
+        }
+        if sock.is_some() {
+            self.write_on(key, header, out);
+        } else if !self.unlinked.contains(&key) {
+            self.unlinked.push(key);
+        }
+    }
+
+    /// What a linked one wrote may have gone out.
+    pub(super) fn write_on(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
+        while let Some(mut chunk) = self.ssls.get_mut(&key).and_then(|ssl| ssl.waiting.pop_front()) {
+            let Some(id) = self.ssls.get(&key).and_then(|ssl| ssl.sock) else {
+                return self.put_back(key, chunk);
+            };
+            let goes_on = self.write_to(id, &mut chunk, header, out);
+            if chunk.left() == 0 {
+                self.held -= chunk.held();
+                continue;
+            }
+            self.put_back(key, chunk);
+            if !goes_on {
+                self.cut(key, header, out);
+            }
+            return;
+        }
+    }
+
+    /// To the connection that it is linked to; whether what is left of it may still go there.
+    fn write_to(&mut self, id: SockId, chunk: &mut Chunk, header: &Header, out: &mut Vec<Vec<u8>>) -> bool {
+        let Some(connection) = self.connection(id) else { return false };
+        let goes_on = connection.write(chunk, out);
+        let is_lost = connection.is_lost(DIR_SEND);
+        if chunk.left() == 0 || !(chunk.nested || (is_lost && !goes_on)) {
+            return goes_on;
+        }
+        if is_lost && connection.becomes_unframed() {
+            out.push(connection.verdict(tls::UNFRAMED, header));
+        }
+        connection.write_unframed(chunk, out);
+        true
+    }
+
+    fn put_back(&mut self, key: SslKey, chunk: Chunk) {
+        if let Some(ssl) = self.ssls.get_mut(&key) {
+            ssl.waiting.push_front(chunk);
+        }
+    }
+
+    fn drop_oldest(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
+        if let Some(chunk) = self.ssls.get_mut(&key).and_then(|ssl| ssl.waiting.pop_front()) {
+            self.held -= chunk.held();
+            out.push(verdict(NOBODY, tls::UNLINKED, chunk.left().into(), header));
+        }
+    }
+
+    /// Drops what has waited too long for a connection.
+    pub(super) fn expire(&mut self, now: &Header, out: &mut Vec<Vec<u8>>) {
+        let late =
+            |ssl: &Ssl| ssl.waiting.front().is_some_and(|chunk| chunk.time_ns + PATIENCE_NS < now.time_ns);
+        for key in std::mem::take(&mut self.unlinked) {
+            while self.ssls.get(&key).is_some_and(late) {
+                let header = Header { tgid: key.0, ..*now };
+                self.drop_oldest(key, &header, out);
+            }
+            if self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty()) {
+                self.unlinked.push(key);
+            }
+        }
+    }
+}

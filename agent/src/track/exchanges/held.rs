@@ -1,0 +1,55 @@
+//! Answers that were written long after the client had ended its side. A client that only does not send any more reads
+//! them, one that is gone does not: only the acknowledgement of the last byte tells, since the host of a client that is
+//! gone answers with a reset.
+
+use super::{Context, Exchanges, deliver};
+use crate::track::{Tracked, body::Body, delivery::Deliveries, open::Ending, open::Open};
+
+/// Such an answer.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    open: Open,
+    body: Body,
+    /// First byte of the connection behind it.
+    end: u64,
+}
+
+impl Exchanges {
+    /// Whether the answer that ends now is to be held. Those of a stream are not: with its connection half closed, no
+    /// client of HTTP/2 goes on.
+    pub(super) fn is_held(&self) -> bool {
+        self.holds && self.held.len() < super::MAX_OPEN
+    }
+
+    /// Holds the first exchange's answer.
+    pub(super) fn hold(&mut self, deliveries: &Deliveries, cx: &mut Context<'_>) {
+        let end = deliveries.position();
+        if let Some((open, body)) = self.take_first(cx) {
+            cx.held.add(open.held());
+            self.held.push_back(Waiting { open, body, end });
+        }
+    }
+
+    /// Everything before byte `offset` of the connection has been acknowledged.
+    pub(in crate::track) fn acked(&mut self, offset: u64, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
+        while let Some(Waiting { mut open, body, .. }) = self.held.pop_front_if(|held| held.end <= offset) {
+            cx.held.sub(open.held());
+            open.exchange.close_ns = None;
+            deliver(&mut open, deliveries, cx);
+            cx.out.push(Tracked::Finished(open.finish(Ending::Complete, &body)));
+        }
+    }
+
+    /// Bytes held for them.
+    pub(super) fn waiting(&self) -> usize {
+        self.held.iter().map(|waiting| waiting.open.held()).sum()
+    }
+
+    /// No acknowledgement came.
+    pub(super) fn let_go(&mut self, ending: Ending, cx: &mut Context<'_>) {
+        for Waiting { open, body, .. } in self.held.drain(..) {
+            cx.held.sub(open.held());
+            cx.out.push(Tracked::Finished(open.finish(ending, &body)));
+        }
+    }
+}

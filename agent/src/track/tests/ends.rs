@@ -1,0 +1,193 @@
+//! Which two sockets are one connection, and unix sockets, of whose ends nothing tells.
+
+use wire::{
+    Kind,
+    socket::{self, FLAG_MID_STREAM, ROLE_ACCEPTED, ROLE_CONNECTED, ROLE_UNKNOWN, tcp},
+};
+use zerocopy::IntoBytes;
+
+use super::rig::{PORT, Rig, id};
+use crate::{
+    request::record::{Flag, Outcome},
+    track::{Client, Tracked},
+};
+
+const PROXY: u32 = 77;
+const EPHEMERAL: u16 = 45_678;
+const GET: &str = "GET /x HTTP/1.1\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// A socket as the kernel side tells of it.
+struct Socket {
+    sock: u64,
+    pid: u32,
+    role: u8,
+    netns: u32,
+    family: u16,
+    local: ([u8; 16], u16),
+    peer: ([u8; 16], u16),
+}
+
+fn v4(last: u8) -> [u8; 16] {
+    [127, 0, 0, last, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+fn mapped(last: u8) -> [u8; 16] {
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 0, 0, last]
+}
+
+fn accepted() -> Socket {
+    let (local, peer) = ((v4(1), PORT), (v4(1), EPHEMERAL));
+    Socket { sock: 1, pid: super::rig::PID, role: ROLE_ACCEPTED, netns: 1, family: 2, local, peer }
+}
+
+fn connected() -> Socket {
+    let Socket { local, peer, .. } = accepted();
+    Socket { sock: 2, pid: PROXY, role: ROLE_CONNECTED, local: peer, peer: local, ..accepted() }
+}
+
+/// A unix socket; `other` is the one at its other end.
+fn unix(sock: u64, other: u64, role: u8) -> Socket {
+    let mut peer = [0; 16];
+    peer[..8].copy_from_slice(&other.to_ne_bytes());
+    Socket { sock, role, family: 1, local: ([0; 16], 0), peer: (peer, 0), ..accepted() }
+}
+
+fn open(rig: &mut Rig, socket: &Socket, birth_ns: u64) {
+    let mut header = rig.header(Kind::SocketOpen, size_of::<socket::Open>());
+    header.tgid = socket.pid;
+    let flags = if socket.role == ROLE_UNKNOWN { FLAG_MID_STREAM } else { 0 };
+    let record = socket::Open {
+        header,
+        id: socket::SockId { birth_ns, ..id(socket.sock) },
+        local_addr: socket.local.0,
+        peer_addr: socket.peer.0,
+        netns: socket.netns,
+        local_port: socket.local.1,
+        peer_port: socket.peer.1,
+        family: socket.family,
+        role: socket.role,
+        flags,
+        reserved: 0,
+    };
+    rig.record(record.as_bytes().to_vec());
+}
+
+/// Who sent the request, when it was read and when it was over.
+fn clients(rig: &Rig) -> [Option<u32>; 2] {
+    let read = rig.out.iter().find_map(|t| match t {
+        Tracked::RequestRead { client, .. } => Some(*client),
+        _ => None,
+    });
+    [read.flatten(), rig.finished()[0].client].map(|client| client.map(|client| client.pid))
+}
+
+#[test]
+fn two_sockets_are_one_connection_if_their_names_are_mirror_images() {
+    type Case = (&'static str, Socket, Socket, Option<u32>);
+    let cases: [Case; 6] = [
+        ("on loopback", accepted(), connected(), Some(PROXY)),
+        (
+            "a listener of both families",
+            Socket { family: 10, local: (mapped(1), PORT), peer: (mapped(1), EPHEMERAL), ..accepted() },
+            connected(),
+            Some(PROXY),
+        ),
+        ("another namespace", accepted(), Socket { netns: 2, ..connected() }, None),
+        ("another address", accepted(), Socket { local: (v4(2), EPHEMERAL), ..connected() }, None),
+        ("another port", accepted(), Socket { local: (v4(1), 1), ..connected() }, None),
+        ("older than the agent", accepted(), Socket { role: ROLE_UNKNOWN, ..connected() }, Some(PROXY)),
+    ];
+    for (name, server, client, want) in cases {
+        for client_first in [true, false] {
+            let mut rig = Rig::new();
+            let pair = if client_first { [&client, &server] } else { [&server, &client] };
+            pair.into_iter().for_each(|socket| open(&mut rig, socket, 500));
+            rig.recv(1, GET);
+            rig.send(1, OK);
+            assert_eq!(clients(&rig), [want; 2], "{name}");
+            rig.assert_replays();
+        }
+    }
+}
+
+/// On two processors, the record of the sender's call can come after all of the server's.
+#[test]
+fn a_client_that_shows_late_is_known_when_all_is_over() {
+    let mut rig = Rig::new();
+    open(&mut rig, &accepted(), 500);
+    rig.recv(1, GET);
+    open(&mut rig, &connected(), 500);
+    rig.send(1, OK);
+    assert_eq!(clients(&rig), [None, Some(PROXY)]);
+}
+
+#[test]
+fn the_next_connection_from_the_same_port_is_somebody_elses() {
+    let mut rig = Rig::new();
+    open(&mut rig, &connected(), 500);
+    rig.state(2, tcp::ESTABLISHED, tcp::CLOSE, 0);
+    open(&mut rig, &accepted(), 500);
+    rig.recv(1, GET);
+    rig.send(1, OK);
+    assert_eq!(clients(&rig), [None; 2]);
+}
+
+#[test]
+fn the_thread_that_wrote_last_is_told() {
+    let mut rig = Rig::new();
+    open(&mut rig, &connected(), 500);
+    open(&mut rig, &accepted(), 500);
+    rig.send(2, GET);
+    rig.recv(1, GET);
+    rig.send(1, OK);
+    let client = Client { pid: super::rig::PID, tid: super::rig::TID };
+    assert_eq!(rig.finished()[0].client, Some(client));
+}
+
+#[test]
+fn a_unix_socket_that_brings_requests_is_a_connection_like_any_other() {
+    let mut rig = Rig::new();
+    open(&mut rig, &Socket { pid: PROXY, ..unix(2, 1, ROLE_UNKNOWN) }, 500);
+    open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 500);
+    for _ in 0..2 {
+        rig.recv(1, GET);
+        rig.send(1, OK);
+    }
+    assert_eq!((clients(&rig), rig.outcomes()), ([Some(PROXY); 2], vec![Outcome::Ok; 2]));
+    assert!(rig.finished()[0].flags.is_empty() && rig.finished()[0].local_port.is_none());
+    rig.assert_replays();
+}
+
+/// What is not captured is nobody's request; on one older than the agent it is captured from the next request on.
+#[test]
+fn other_unix_sockets_are_ignored_until_they_bring_requests() {
+    let mut rig = Rig::new();
+    open(&mut rig, &unix(1, 2, ROLE_UNKNOWN), 500);
+    rig.call(1, socket::DIR_RECV, b"something", (0, 0), 100);
+    rig.call(1, socket::DIR_SEND, b"an answer", (0, 0), 100);
+    assert_eq!(rig.health.ignored["unix_socket"], 2);
+    rig.recv(1, GET);
+    rig.send(1, OK);
+    let done = rig.finished()[0];
+    assert_eq!((done.path.as_deref(), done.outcome), (Some("/x"), Some(Outcome::Ok)));
+    assert_eq!(done.flags, [Flag::MidStream, Flag::RoleGuessed]);
+    rig.assert_replays();
+}
+
+/// Nothing tells that a unix socket was closed but the end that is read, or another one in its place.
+#[test]
+fn unix_sockets_leave() {
+    let mut rig = Rig::new();
+    let others = rig.tracker.connections();
+    open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 500);
+    rig.recv(1, GET);
+    rig.send(1, OK);
+    rig.fail(1, socket::DIR_RECV, 0);
+    assert_eq!(rig.tracker.connections(), others, "the client closed, and all was answered");
+    open(&mut rig, &unix(3, 2, ROLE_ACCEPTED), 500);
+    rig.recv(3, GET);
+    open(&mut rig, &unix(3, 2, ROLE_ACCEPTED), 501);
+    assert_eq!(rig.outcomes(), [Outcome::Ok, Outcome::Truncated], "another one is in its place");
+    assert_eq!(rig.tracker.connections(), others + 1);
+}
