@@ -1,8 +1,10 @@
 //! The command line: one file per command, exit codes, and the one place where an error is printed.
 
 mod check;
+mod client;
 mod doctor;
 mod failure;
+mod gpu;
 mod live;
 mod output;
 mod recorder;
@@ -49,6 +51,8 @@ enum Command {
     },
     /// Print finished requests of a running daemon, oldest first, one line each.
     Requests(requests::Args),
+    /// Print the GPUs that a running daemon sees: their use, how they fare, and who is on them.
+    Gpu(gpu::Args),
     /// Write a recording for `replay`: a daemon run without the HTTP API.
     Record {
         /// The file; replaced if it exists.
@@ -137,6 +141,7 @@ fn dispatch(command: Command) -> Outcome {
     match command {
         Command::Run { scope, listen, record } => run::run(&scope, listen, record),
         Command::Requests(args) => requests::requests(&args),
+        Command::Gpu(args) => gpu::gpu(&args),
         Command::Record { file, seconds, scope, listen } => run::record(file, seconds, &scope, listen),
         Command::Replay { file, json } => replay::replay(&file, json),
         Command::Doctor { scope } => doctor::doctor(&scope),

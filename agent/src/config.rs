@@ -65,6 +65,17 @@ pub enum Tls {
     Off,
 }
 
+/// Whether NVML is asked for what the driver tells of the GPUs (design §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NvmlMode {
+    /// When it is there.
+    Auto,
+    /// Or the agent does not start.
+    On,
+    /// Never.
+    Off,
+}
+
 /// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -88,6 +99,14 @@ pub struct Config {
     pub network_timing: NetworkTiming,
     /// Whether plaintext of TLS is seen.
     pub tls: Tls,
+    /// Whether NVML is asked.
+    pub nvml: NvmlMode,
+    /// NVML's library; searched for when absent.
+    pub nvml_library: Option<PathBuf>,
+    /// Time between two looks at the use of GPUs.
+    pub gpu_poll_interval: Duration,
+    /// Time between two looks at everything else of them.
+    pub gpu_slow_interval: Duration,
     /// Finished requests kept for the API.
     pub keep_requests: usize,
     /// Label sets per metric family; more go to the series `other`.
@@ -210,6 +229,10 @@ impl Config {
             socket_tier: SocketTier::Auto,
             network_timing: NetworkTiming::Auto,
             tls: Tls::Auto,
+            nvml: NvmlMode::Auto,
+            nvml_library: None,
+            gpu_poll_interval: Duration::ZERO,
+            gpu_slow_interval: Duration::ZERO,
             keep_requests: 0,
             max_series: 0,
             extra_buckets: Vec::new(),
@@ -315,6 +338,10 @@ mod tests {
             ("ring.poll_interval = \"2s\"", "`ring.poll_interval` cannot be \"2s\""),
             ("socket.tier = \"b\"", "`socket.tier` cannot be \"b\"; allowed: auto, a"),
             ("socket.tls = \"on\"", "`socket.tls` cannot be \"on\"; allowed: auto, off"),
+            ("gpu.nvml = \"yes\"", "`gpu.nvml` cannot be \"yes\"; allowed: auto, on, off"),
+            ("gpu.nvml_library = \"lib.so\"", "`gpu.nvml_library` cannot be \"lib.so\""),
+            ("gpu.poll_interval = \"1ms\"", "`gpu.poll_interval` cannot be \"1ms\""),
+            ("gpu.slow_interval = \"1s\"", "a duration from 10s to 1h"),
             ("requests.keep = 0", "`requests.keep` cannot be 0"),
             ("metrics.max_series_per_family = 5", "`metrics.max_series_per_family` cannot be 5"),
             ("metrics.extra_buckets = [-1]", "`metrics.extra_buckets` cannot be [-1]"),

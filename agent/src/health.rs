@@ -2,7 +2,11 @@
 //!
 //! seen = decoded + failed(reason); nothing is dropped without a count and a reason.
 
+mod nvml;
+
 use std::collections::BTreeMap;
+
+pub use nvml::{CallHealth, HangingCall, NvmlHealth};
 
 /// Counts of one pipeline. Plain numbers: the pipeline is the only writer, and a copy is handed to exporters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

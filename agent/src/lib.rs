@@ -5,10 +5,11 @@
 //! | step | module | turns | into |
 //! |---|---|---|---|
 //! | 0 | [`probe`] | a running host | attached programs |
-//! | 1 | [`source`] | ring buffer, /proc, recording | record bytes |
+//! | 1 | [`source`] | ring buffer, /proc, NVML, recording | record bytes |
 //! | 1b | [`tls`] | ciphertext and plaintext apart | plaintext in place of ciphertext |
 //! | 2 | [`decode`] | record bytes | [`decode::Event`] |
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
+//! | 3 | [`device`] | what NVML told | the GPUs as they are now |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
 //! | 6 | `diagnose` | requests over time | findings (not yet) |
@@ -28,6 +29,7 @@
 pub mod cli;
 pub mod config;
 pub mod decode;
+pub mod device;
 pub mod export;
 pub mod health;
 pub mod pipeline;

@@ -6,6 +6,7 @@ use delivery::Deliveries;
 
 use crate::{
     decode::{blank, decode},
+    device::Devices,
     health::Health,
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
@@ -44,6 +45,7 @@ pub struct Settings {}
 pub struct Pipeline {
     health: Health,
     tracker: Tracker,
+    devices: Devices,
     requests: Requests,
     deliveries: Deliveries,
     tracked: Vec<Tracked>,
@@ -56,6 +58,7 @@ impl Pipeline {
         Self {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
+            devices: Devices::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
             tracked: Vec::new(),
@@ -69,6 +72,7 @@ impl Pipeline {
         match decode(record) {
             Ok(event) => {
                 self.health.decoded += 1;
+                self.devices.observe(&event, &mut self.health);
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
             Err(error) => {
@@ -96,6 +100,11 @@ impl Pipeline {
             *by_name.entry(self.tracker.service_name(id).to_owned()).or_default() += n as u64;
         }
         by_name
+    }
+
+    /// The GPUs, as far as NVML told.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
     }
 
     /// TLS of services, as far as it was seen, by name of the service.

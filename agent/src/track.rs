@@ -212,7 +212,8 @@ impl Tracker {
             Observation::KernelCounters { counters } => health.kernel = counters,
             // What is open now has not ended: it is not reported as if it had.
             Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
-            Observation::Start { .. } => {}
+            // What NVML told is kept beside the tracker, in `device`.
+            Observation::Start { .. } | Observation::Nvml(_) => {}
         }
     }
 

@@ -12,11 +12,13 @@ use std::{
 };
 
 use agent::{
+    decode::{DeviceSeen, Event, NvmlSeen, NvmlSource, NvmlState, Observation, Stamp},
+    device::Devices,
     export::{
         Export, http, process, prometheus,
         snapshot::{Recording, Snapshot},
     },
-    health::Health,
+    health::{Health, NvmlHealth},
     pipeline::Output,
     probe,
     request::RequestRecord,
@@ -68,6 +70,8 @@ impl Server {
             taken_ns: process::monotonic_ns(),
             health,
             probes,
+            nvml: NvmlHealth::default(),
+            devices: devices(),
             in_flight: BTreeMap::new(),
             tls: BTreeMap::new(),
             lag_ns: 0,
@@ -84,6 +88,22 @@ impl Server {
             .spawn()
             .unwrap()
     }
+}
+
+/// One device of which nothing is known but what it is.
+fn devices() -> Devices {
+    let (source, seen) = (NvmlSource::default(), DeviceSeen::default());
+    let told = [
+        NvmlSeen::Source(NvmlSource { state: NvmlState::On, ..source }),
+        NvmlSeen::Device(DeviceSeen { uuid: "GPU-a".into(), name: Some("H200".into()), ..seen }),
+    ];
+    let mut devices = Devices::default();
+    for seen in told {
+        let at = Stamp { time_ns: 0, tgid: 0, tid: 0 };
+        let event = Event::Observation(at, Box::new(Observation::Nvml(seen)));
+        devices.observe(&event, &mut Health::default());
+    }
+    devices
 }
 
 fn ids(lines: &str) -> Vec<String> {
@@ -237,6 +257,30 @@ fn status_has_the_fields_that_others_rely_on() {
     assert_eq!(body["health"], health);
     assert_eq!(body["ring"], serde_json::json!({"size_bytes": 65536, "dropped": 5}));
     assert_eq!(body["requests"]["last_seq"], 1);
+}
+
+#[test]
+fn gpus_are_served_and_printed() {
+    let server = Server::start(1);
+    let gpu = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stagelens"));
+        let output = command.args(["gpu", "--url", &server.url("")]).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Before the pipeline runs nothing is known.
+    assert_eq!(server.get("/api/v1/gpus", "*/*").2, r#"{"nvml":{"state":"off"},"gpus":[]}"#);
+    assert_eq!(gpu(&[]), "NVML off\n");
+
+    server.publish(probe::Status::default());
+    let (status, headers, body) = server.get("/api/v1/gpus", "*/*");
+    assert_eq!((status, &*headers["content-type"]), (200, "application/json"));
+    let json: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(json["nvml"]["state"], "on");
+    assert_eq!((&json["gpus"][0]["uuid"], &json["gpus"][0]["name"]), (&"GPU-a".into(), &"H200".into()));
+    assert!(json["gpus"][0].get("utilization_ratio").is_none(), "{body}");
+    assert_eq!(gpu(&[]), "NVML on\nGPU 0 GPU-a, H200\n");
+    assert_eq!(gpu(&["--json"]), body + "\n");
 }
 
 #[test]

@@ -128,12 +128,23 @@ fn a_recording_that_cannot_be_made_is_named_and_69() {
 }
 
 #[test]
+fn a_required_nvml_that_cannot_be_had_is_named_and_69() {
+    let file = config("[gpu]\nnvml = \"on\"\nnvml_library = \"/nonexistent/libnvidia-ml.so.1\"\n");
+    let path = file.path().to_str().unwrap();
+    let output = stagelens(&["run", "--config", path, "--listen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+    let want =
+        "stagelens: NVML cannot be used, and gpu.nvml = \"on\" asks for it: /nonexistent/libnvidia-ml.so.1: ";
+    assert!(stderr(&output).contains(want), "{}", stderr(&output));
+}
+
+#[test]
 fn an_agent_that_does_not_run_is_a_sentence_and_69() {
     // Bound and not listening: nobody else can take the port, and a connection is refused.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    for more in [&["--json"][..], &["--follow"], &[]] {
+    for command in [&["requests", "--json"][..], &["requests", "--follow"], &["requests"], &["gpu"]] {
         let url = format!("http://127.0.0.1:{port}");
-        let output = stagelens(&[&["requests", "--url", &url], more].concat());
+        let output = stagelens(&[command, &["--url", &url]].concat());
         assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
         let want = format!("stagelens: cannot reach the agent at {url}; is `stagelens run` running there?");
         assert!(stderr(&output).starts_with(&want), "{}", stderr(&output));

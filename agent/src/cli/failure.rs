@@ -6,6 +6,7 @@ use crate::{
     config::ConfigError,
     export::http::HttpError,
     probe::{self, ProbeError},
+    source::nvml::NvmlUnavailable,
 };
 
 /// A failed command.
@@ -60,6 +61,12 @@ impl From<ConfigError> for Failure {
 
 impl From<ProbeError> for Failure {
     fn from(error: ProbeError) -> Self {
+        Self::unavailable(error)
+    }
+}
+
+impl From<NvmlUnavailable> for Failure {
+    fn from(error: NvmlUnavailable) -> Self {
         Self::unavailable(error)
     }
 }

@@ -21,9 +21,10 @@ use super::recorder::Recorder;
 use crate::{
     decode::{Observation, meaningful},
     export::{Export, process, snapshot::Snapshot},
+    health::NvmlHealth,
     pipeline::{Output, Pipeline},
     probe,
-    source::ring::RingSource,
+    source::{nvml::Nvml, ring::RingSource},
     tls::{Links, Taken},
 };
 
@@ -54,6 +55,8 @@ pub(super) trait Host {
     fn want_whole(&mut self, socket: SockId);
     /// How it stands.
     fn status(&self) -> probe::Status;
+    /// How the thread that asks NVML fares; empty where there is none.
+    fn nvml(&self) -> NvmlHealth;
 }
 
 impl Ring for RingSource {
@@ -71,11 +74,12 @@ impl Ring for RingSource {
 pub(super) struct Probes {
     session: probe::Session,
     hints: probe::Hints,
+    nvml: Option<Nvml>,
 }
 
-impl From<probe::Session> for Probes {
-    fn from(session: probe::Session) -> Self {
-        Self { hints: session.hints(), session }
+impl Probes {
+    pub(super) fn new(session: probe::Session, nvml: Option<Nvml>) -> Self {
+        Self { hints: session.hints(), session, nvml }
     }
 }
 
@@ -90,6 +94,10 @@ impl Host for Probes {
 
     fn status(&self) -> probe::Status {
         self.session.status()
+    }
+
+    fn nvml(&self) -> NvmlHealth {
+        self.nvml.as_ref().map(Nvml::health).unwrap_or_default()
     }
 }
 
@@ -121,13 +129,15 @@ pub(super) struct Live<R, H> {
     pub(super) next_tick_ns: u64,
     /// State of the probes when it was last looked at.
     pub(super) status: probe::Status,
+    /// How NVML fared then.
+    pub(super) nvml: NvmlHealth,
     /// Records that the kernel side had to drop, as far as it was said.
     pub(super) lost: u64,
 }
 
 impl<R: Ring, H: Host> Live<R, H> {
     pub(super) fn new(ring: R, host: H, observations: Receiver<Vec<u8>>, core: Core, poll: Duration) -> Self {
-        let status = host.status();
+        let (status, nvml) = (host.status(), host.nvml());
         Self {
             ring,
             host,
@@ -137,6 +147,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             ticks: 0,
             next_tick_ns: 0,
             status,
+            nvml,
             lost: 0,
         }
     }
@@ -200,6 +211,7 @@ impl<R: Ring, H: Host> Live<R, H> {
         self.core.recorder.flush();
         if self.ticks.is_multiple_of(TICKS_PER_SECOND) || !self.status.ready {
             self.status = self.host.status();
+            self.nvml = self.host.nvml();
             self.say_what_was_lost();
         }
         self.publish(now.monotonic_ns);
@@ -222,6 +234,8 @@ impl<R: Ring, H: Host> Live<R, H> {
             taken_ns: now_ns,
             health: core.pipeline.health().clone(),
             probes: self.status.clone(),
+            nvml: self.nvml.clone(),
+            devices: core.pipeline.devices().clone(),
             in_flight: core.pipeline.in_flight(),
             tls: core.pipeline.tls(),
             lag_ns: std::mem::take(&mut core.lag_ns),

@@ -4,6 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    pin::pin,
     process::ExitCode,
     sync::{
         Arc,
@@ -36,6 +37,10 @@ use crate::{
     export::{Export, http, snapshot::RecordingState},
     pipeline::{self, Pipeline},
     probe,
+    source::{
+        nvml::{Control, Nvml},
+        ring::RingSource,
+    },
 };
 
 /// Observations that may wait for the live loop.
@@ -85,11 +90,16 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
     let core = Core::new(Pipeline::new(pipeline::Settings {}), recorder, Arc::clone(&export));
     let stop = Arc::new(AtomicBool::new(false));
     let (ended, loop_ended) = oneshot::channel();
+    let (sender, observations) = sync_channel(OBSERVATIONS);
     let mut signals = Signals::install(&runtime)?;
     let server = Server::start(&runtime, listener, &export);
-    let live = spawn(&plan.config, core, Arc::clone(&stop), ended)?;
+    let nvml = setup::nvml(&plan.config).map(|nvml| Nvml::start(nvml, sender.clone())).transpose()?;
+    let control = nvml.as_ref().map(Nvml::control);
+    let (session, ring) = probe::Session::start(&setup::probes(&plan.config), sender)?;
+    let live = Live::new(ring, Probes::new(session, nvml), observations, core, plan.config.poll_interval);
+    let live = spawn(live, Arc::clone(&stop), ended)?;
     announce(plan, server.as_ref());
-    runtime.block_on(signals.wait(plan.stop_after, loop_ended));
+    runtime.block_on(signals.wait(plan.stop_after, loop_ended, control.as_ref()));
     stop.store(true, Ordering::Relaxed);
     let core = live.join().map_err(|_| Failure::failed(anyhow::anyhow!("the live loop has panicked")));
     // Also where the live loop has failed: followers must not wait for ever.
@@ -121,23 +131,18 @@ fn recorder(path: Option<&Path>, config: &Config) -> Result<Recorder, Failure> {
     })
 }
 
-/// Attaches, and starts the thread that owns what is attached: when it ends, everything is detached.
+/// Starts the thread that owns what is attached: when it ends, everything is detached.
 fn spawn(
-    config: &Config,
-    core: Core,
+    live: Live<RingSource, Probes>,
     stop: Arc<AtomicBool>,
     ended: oneshot::Sender<()>,
 ) -> Result<JoinHandle<io::Result<Core>>, Failure> {
-    let (sender, observations) = sync_channel(OBSERVATIONS);
-    let (session, ring) = probe::Session::start(&setup::probes(config), sender)?;
-    let poll_interval = config.poll_interval;
     let start = Observation::Start {
         agent: env!("CARGO_PKG_VERSION").into(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         rows: probe::table::row_names(),
     };
     let body = move || {
-        let live = Live::new(ring, Probes::from(session), observations, core, poll_interval);
         let core = live.run(&start, &stop);
         drop(ended);
         core
@@ -149,10 +154,13 @@ fn spawn(
         .map_err(Failure::unavailable)
 }
 
-/// The signals that end a run. Installed before anything is attached, so that none comes too early.
+/// The signals that end a run, and those that close and open NVML. Installed before anything is attached, so that none
+/// comes too early.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    release: Signal,
+    resume: Signal,
 }
 
 impl Signals {
@@ -162,17 +170,37 @@ impl Signals {
         Ok(Self {
             terminate: install(SignalKind::terminate())?,
             interrupt: install(SignalKind::interrupt())?,
+            release: install(SignalKind::user_defined1())?,
+            resume: install(SignalKind::user_defined2())?,
         })
     }
 
     /// Until a signal, the time that was asked for, or the end of the live loop by itself.
-    async fn wait(&mut self, stop_after: Option<Duration>, loop_ended: oneshot::Receiver<()>) {
-        tokio::select! {
-            _ = self.terminate.recv() => tracing::info!("SIGTERM: finishing"),
-            _ = self.interrupt.recv() => tracing::info!("SIGINT: finishing"),
-            () = sleep(stop_after) => {}
-            _ = loop_ended => {}
+    async fn wait(
+        &mut self,
+        stop_after: Option<Duration>,
+        mut loop_ended: oneshot::Receiver<()>,
+        nvml: Option<&Control>,
+    ) {
+        let mut time_is_up = pin!(sleep(stop_after));
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return tracing::info!("SIGTERM: finishing"),
+                _ = self.interrupt.recv() => return tracing::info!("SIGINT: finishing"),
+                () = &mut time_is_up => return,
+                _ = &mut loop_ended => return,
+                _ = self.release.recv() => command(nvml, Control::release),
+                _ = self.resume.recv() => command(nvml, Control::resume),
+            }
         }
+    }
+}
+
+fn command(nvml: Option<&Control>, send: fn(&Control)) {
+    if let Some(nvml) = nvml {
+        send(nvml);
+    } else {
+        tracing::info!("NVML is off: there is nothing to release or to resume");
     }
 }
 

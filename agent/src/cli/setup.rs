@@ -6,8 +6,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Scope, failure::Failure};
 use crate::{
-    config::{Config, LogLevel, NetworkTiming, SocketTier, Tls},
+    config::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier, Tls},
     export, probe,
+    source::nvml,
 };
 
 /// The effective configuration: defaults, then the file, then the flags.
@@ -44,6 +45,17 @@ pub(super) fn probes(config: &Config) -> probe::Settings {
             Tls::Off => probe::Tls::Off,
         },
     }
+}
+
+/// The part of it that the thread of NVML needs; `None` where there is to be none.
+pub(super) fn nvml(config: &Config) -> Option<nvml::Settings> {
+    (config.nvml != NvmlMode::Off).then(|| nvml::Settings {
+        required: config.nvml == NvmlMode::On,
+        library: config.nvml_library.clone(),
+        poll_interval: config.gpu_poll_interval,
+        slow_interval: config.gpu_slow_interval,
+        ..nvml::Settings::default()
+    })
 }
 
 /// The part of it that the metrics need.

@@ -1,10 +1,10 @@
 //! The one declaration of every config key.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use toml::Value;
 
-use super::{Config, LogLevel, NetworkTiming, SocketTier, Tls};
+use super::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier, Tls};
 
 /// A config key.
 #[derive(Debug)]
@@ -151,6 +151,59 @@ pub const KEYS: &[Key] = &[
             Some(())
         },
         show: |config| Value::String(format!("{:?}", config.tls).to_lowercase()),
+    },
+    Key {
+        name: "gpu.nvml",
+        default: r#""auto""#,
+        allowed: "auto, on, off",
+        help: "Asks NVML for devices, their use and their processes: where it is there, or else not start, or never. It holds the driver open: SIGUSR1 releases it for an upgrade or a change of MIG, SIGUSR2 takes it up again.",
+        read: |config, value| {
+            config.nvml = match value.as_str()? {
+                "auto" => NvmlMode::Auto,
+                "on" => NvmlMode::On,
+                "off" => NvmlMode::Off,
+                _ => return None,
+            };
+            Some(())
+        },
+        show: |config| Value::String(format!("{:?}", config.nvml).to_lowercase()),
+    },
+    Key {
+        name: "gpu.nvml_library",
+        default: r#""""#,
+        allowed: "an absolute path, or nothing",
+        help: "File of NVML's library, libnvidia-ml.so.1. Empty: searched for where drivers put it, in the host's root as well.",
+        read: |config, value| {
+            let path = Path::new(value.as_str()?);
+            config.nvml_library = (path != Path::new("")).then(|| path.to_owned());
+            config.nvml_library.as_ref().is_none_or(|path| path.is_absolute()).then_some(())
+        },
+        show: |config| {
+            let path = config.nvml_library.as_deref().unwrap_or(Path::new(""));
+            Value::String(path.to_string_lossy().into_owned())
+        },
+    },
+    Key {
+        name: "gpu.poll_interval",
+        default: r#""1s""#,
+        allowed: "a duration from 200ms to 1h",
+        help: "Time between two looks at utilization, memory and processes of the GPUs. Longer by itself where the calls are slow.",
+        read: |config, value| {
+            config.gpu_poll_interval = duration(value, Duration::from_millis(200), Duration::from_hours(1))?;
+            Some(())
+        },
+        show: |config| show_duration(config.gpu_poll_interval),
+    },
+    Key {
+        name: "gpu.slow_interval",
+        default: r#""10s""#,
+        allowed: "a duration from 10s to 1h",
+        help: "Time between two looks at everything else of them: which there are, temperature, power, clocks, throttling.",
+        read: |config, value| {
+            config.gpu_slow_interval = duration(value, Duration::from_secs(10), Duration::from_hours(1))?;
+            Some(())
+        },
+        show: |config| show_duration(config.gpu_slow_interval),
     },
     Key {
         name: "requests.keep",

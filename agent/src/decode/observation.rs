@@ -1,10 +1,17 @@
 //! What the agent itself saw, as an event: it enters the pipeline, and a recording, like any kernel record.
 
+mod nvml;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use wire::{Header, Kind};
 use zerocopy::IntoBytes;
+
+pub use nvml::{
+    DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, MigInstance, MigMode,
+    NvmlSeen, NvmlSource, NvmlState, Refusal, Throttle,
+};
 
 /// A listening TCP port of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,6 +78,8 @@ pub enum Observation {
         /// Name to value.
         counters: BTreeMap<String, u64>,
     },
+    /// What NVML told of the GPUs.
+    Nvml(NvmlSeen),
     /// Regular end of a run: whatever is provisional becomes final.
     End,
 }

@@ -112,6 +112,39 @@ metrics! {
         "Failed allocations of device memory; class unknown is out of memory for a reason not known, error any other code";
     CudaCopyBytes "cuda_copy_bytes_total" Counter, Bytes, &["workload", "kind"],
         "Bytes copied by the CUDA driver, by direction; other is device to device or not told by the call";
+    GpuInfo "gpu_info" Gauge, None,
+        &["device", "index", "model", "architecture", "mig", "parent", "driver_version"],
+        "Always 1; a GPU or an instance of one: mig is enabled, disabled or instance, parent the GPU of an instance";
+    GpuUtilization "gpu_utilization_ratio" Gauge, None, &["device"],
+        "Share of the driver's last sampling period in which any kernel ran, however few multiprocessors it used";
+    GpuMemoryTotal "gpu_memory_total_bytes" Gauge, Bytes, &["device"],
+        "Memory of a device: used, free, and the driver's own";
+    GpuMemoryUsed "gpu_memory_used_bytes" Gauge, Bytes, &["device"],
+        "Memory of a device that processes hold";
+    GpuMemoryFree "gpu_memory_free_bytes" Gauge, Bytes, &["device"],
+        "Memory of a device that nobody holds";
+    GpuTemperature "gpu_temperature_celsius" Gauge, None, &["device"],
+        "Temperature of the chip";
+    GpuPower "gpu_power_watts" Gauge, None, &["device"],
+        "Power that a device draws";
+    GpuClock "gpu_clock_hertz" Gauge, None, &["device", "clock"],
+        "Clock of the multiprocessors (sm) and of the memory";
+    GpuThrottle "gpu_throttle_active" Gauge, None, &["device", "reason"],
+        "1 while this holds the clocks of a device back; being idle is not among the reasons";
+    GpuXid "gpu_xid_errors_total" Counter, None, &["device", "xid"],
+        "Errors (XID) that the driver reported of a device; several within a second can be counted as the last of them";
+    NvmlState "stagelens_nvml_state" Gauge, None, &["state"],
+        "1 for the state in which NVML is: off, on, unavailable, released";
+    NvmlCalls "stagelens_nvml_calls_total" Counter, None, &["function"],
+        "Calls of NVML that returned";
+    NvmlErrors "stagelens_nvml_errors_total" Counter, None, &["function", "error"],
+        "Calls of NVML that failed";
+    NvmlSeconds "stagelens_nvml_call_seconds_total" Counter, Seconds, &["function"],
+        "Time in calls of NVML, which take a lock in the driver";
+    NvmlHanging "stagelens_nvml_hanging_seconds" Gauge, Seconds, &[],
+        "Age of the call of NVML that does not return; 0 when none hangs";
+    NvmlDropped "stagelens_nvml_observations_dropped_total" Counter, None, &[],
+        "Observations of NVML that the pipeline did not take in time";
     BuildInfo "stagelens_build_info" Gauge, None, &["version", "abi"],
         "Always 1; version of the agent and of its records";
     Events "stagelens_events_total" Counter, None, &["state"],
@@ -245,7 +278,7 @@ mod tests {
             let stem = name.trim_end_matches("_total");
             assert_eq!(stem.ends_with("_seconds"), metric.unit == Unit::Seconds, "{name}");
             assert_eq!(stem.ends_with("_bytes"), metric.unit == Unit::Bytes, "{name}");
-            let prefixes = ["inference_", "cuda_", "stagelens_"];
+            let prefixes = ["inference_", "cuda_", "gpu_", "stagelens_"];
             assert!(prefixes.iter().any(|prefix| name.starts_with(prefix)), "{name}");
             assert!(!metric.help.ends_with('.'), "{name}: the exposition adds the full stop");
         }

@@ -8,8 +8,13 @@ use std::{
 
 use serde::Serialize;
 
-use super::{json, metrics::Id, process, prometheus::Metrics};
-use crate::{health::Health, probe, track::TlsCounts};
+use super::{gpus, json, metrics::Id, process, prometheus::Metrics};
+use crate::{
+    device::Devices,
+    health::{Health, NvmlHealth},
+    probe,
+    track::TlsCounts,
+};
 
 /// After this long without a snapshot the pipeline is not ready.
 const STALE_NS: u64 = 5_000_000_000;
@@ -59,6 +64,10 @@ pub struct Snapshot {
     pub health: Health,
     /// State of the probes and of discovery.
     pub probes: probe::Status,
+    /// The thread that asks NVML.
+    pub nvml: NvmlHealth,
+    /// The GPUs.
+    pub devices: Devices,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// TLS as far as it was seen, by service.
@@ -140,6 +149,7 @@ impl Snapshot {
         self.write_health(metrics);
         self.write_probes(metrics);
         self.write_recording(metrics);
+        gpus::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
         metrics.clear(Id::InFlight);
@@ -236,8 +246,17 @@ mod tests {
         let in_flight = [("svc".to_owned(), 2)].into();
         let tls =
             [("svc".to_owned(), TlsCounts { opaque: 3, unlinked_bytes: 70, ..TlsCounts::default() })].into();
-        let recording = Recording::default();
-        Snapshot { taken_ns, health, probes, in_flight, tls, lag_ns: 500_000_000, recording }
+        Snapshot {
+            taken_ns,
+            health,
+            probes,
+            nvml: NvmlHealth::default(),
+            devices: Devices::default(),
+            in_flight,
+            tls,
+            lag_ns: 500_000_000,
+            recording: Recording::default(),
+        }
     }
 
     #[test]

@@ -67,6 +67,10 @@ impl Host for Seen {
     fn status(&self) -> probe::Status {
         probe::Status::default()
     }
+
+    fn nvml(&self) -> NvmlHealth {
+        NvmlHealth::default()
+    }
 }
 
 fn process(kind: Kind, tgid: u32) -> Vec<u8> {

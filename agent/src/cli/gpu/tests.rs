@@ -1,0 +1,101 @@
+use expect_test::expect;
+
+use super::*;
+use crate::decode::{DeviceUse, NvmlSource, Throttle};
+
+fn text(gpus: &Gpus) -> String {
+    // Once through JSON, as on the way from the daemon.
+    let again: Gpus = serde_json::from_str(&serde_json::to_string(gpus).unwrap()).unwrap();
+    assert_eq!(&again, gpus);
+    lines(gpus).into_iter().map(|line| line + "\n").collect()
+}
+
+fn on() -> Nvml {
+    let source = NvmlSource {
+        state: NvmlState::On,
+        driver_version: Some("580.65.06".into()),
+        cuda_version: Some("13.0".into()),
+        ..NvmlSource::default()
+    };
+    Nvml { source, ..Nvml::default() }
+}
+
+#[test]
+fn a_device_shows_what_is_known_of_it() {
+    let process = GpuProcess {
+        pid: 4711,
+        does: DeviceUse::Compute,
+        comm: Some("python3".into()),
+        service: Some("vllm".into()),
+        container: None,
+        memory_used_bytes: Some(60 << 30),
+    };
+    let unknown =
+        GpuProcess { pid: 12, comm: None, service: None, memory_used_bytes: None, ..process.clone() };
+    let full = Gpu {
+        uuid: "GPU-1".into(),
+        name: Some("NVIDIA H200".into()),
+        architecture: Some("Hopper".into()),
+        mig_enabled: Some(false),
+        mig_pending: Some(true),
+        utilization_ratio: Some(0.87),
+        memory_total_bytes: Some(141 << 30),
+        memory_used_bytes: Some(60 << 30),
+        temperature_celsius: Some(61.0),
+        power_watts: Some(512.4),
+        power_limit_watts: Some(700.0),
+        sm_clock_hertz: Some(1.98e9),
+        throttle: Some(vec![Throttle::SwPowerCap, Throttle::HwThermal]),
+        xids: [(31, 2)].into(),
+        processes: Some(vec![process, unknown]),
+        ..Gpu::default()
+    };
+    let divided = Gpu { uuid: "GPU-2".into(), index: 1, mig_enabled: Some(true), ..Gpu::default() };
+    let instance = Gpu {
+        uuid: "MIG-3".into(),
+        index: 1,
+        parent: Some("GPU-2".into()),
+        instance_index: Some(0),
+        gpu_instance: Some(9),
+        compute_instance: Some(0),
+        refused: [("utilization".to_owned(), Refusal::NotSupported)].into(),
+        ..Gpu::default()
+    };
+    let lost = Gpu { uuid: "GPU-4".into(), index: 2, lost: Some("off the bus".into()), ..Gpu::default() };
+    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost] };
+    expect![[r"
+        NVML on, driver 580.65.06, CUDA 13.0
+        GPU 0 GPU-1, NVIDIA H200, Hopper, divided after its next reset
+          87 % busy, 60.0 GiB of 141.0 GiB, 61 °C, 512 of 700 W, SM 1980 MHz, held back by sw_power_cap and hw_thermal, XID 31 x2
+               4711  60.0 GiB compute   python3  vllm
+                 12         - compute
+        GPU 1 GPU-2, divided
+          MIG 1.0 MIG-3, GPU instance 9, compute instance 0
+            not supported: utilization
+        GPU 2 GPU-4, LOST: off the bus
+    "]]
+    .assert_eq(&text(&gpus));
+}
+
+#[test]
+fn where_there_are_no_numbers_it_says_why() {
+    let unavailable = NvmlSource {
+        state: NvmlState::Unavailable,
+        reason: Some("NVIDIA driver is not loaded".into()),
+        ..NvmlSource::default()
+    };
+    let hanging =
+        Nvml { hanging_function: Some("nvmlDeviceGetPowerUsage".into()), hanging_s: Some(12.3), ..on() };
+    let cases = [
+        (Nvml::default(), "NVML off\n"),
+        (on(), "NVML on, driver 580.65.06, CUDA 13.0\nno GPUs\n"),
+        (Nvml { source: unavailable, ..Nvml::default() }, "NVML unavailable, NVIDIA driver is not loaded\n"),
+        (
+            hanging,
+            "NVML on, driver 580.65.06, CUDA 13.0, nvmlDeviceGetPowerUsage has not returned for 12 s\nno GPUs\n",
+        ),
+    ];
+    for (nvml, want) in cases {
+        assert_eq!(text(&Gpus { nvml, gpus: Vec::new() }), want);
+    }
+}
