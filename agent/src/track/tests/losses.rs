@@ -336,7 +336,12 @@ fn any_bytes_in_any_order_do_no_harm() {
 
 #[test]
 fn a_byte_that_breaks_a_request_line_breaks_it_again() {
-    for text in ["GET /a\r\nHost: b\r\n\r\n", "GET /a?b\u{1}c HTTP/1.1\r\n\r\n"] {
+    for text in [
+        "GET /a\r\nHost: b\r\n\r\n",
+        "GET /a?b\u{1}c HTTP/1.1\r\n\r\n",
+        "GET \u{f}a HTTP/1.1\r\n\r\n",
+        "GET ht\u{1} HTTP/1.1\r\n\r\n",
+    ] {
         let mut rig = Rig::new();
         rig.accept(1);
         rig.recv(1, text);
