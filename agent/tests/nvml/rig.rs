@@ -71,6 +71,7 @@ impl Library {
             library: Some(self.path()),
             poll_interval: Duration::from_millis(20),
             slow_interval: Duration::from_millis(40),
+            max_share: 1,
             retry: Duration::from_millis(20),
             max_retry: Duration::from_millis(40),
             patience: Duration::from_millis(300),
