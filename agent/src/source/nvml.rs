@@ -7,7 +7,7 @@
 //!
 //! Calls take a lock in the driver that applications need too. Use and processes are asked for every
 //! [`Settings::poll_interval`], everything else every [`Settings::slow_interval`], and both less often when the calls
-//! take long: at most [`MAX_SHARE`] of the time is spent in them.
+//! take long: at most one part in [`Settings::max_share`] of the time is spent in them.
 //!
 //! | module | knows |
 //! |---|---|
@@ -42,9 +42,6 @@ use crate::health::NvmlHealth;
 use calls::Calls;
 use poller::{Command, Poller};
 
-/// Most of the time that is spent in calls, as one part in so many.
-pub const MAX_SHARE: u32 = 50;
-
 /// How long the end of the agent waits for a call that runs.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -59,6 +56,8 @@ pub struct Settings {
     pub poll_interval: Duration,
     /// Time between two looks at everything else.
     pub slow_interval: Duration,
+    /// Most of the time that is spent in calls, as one part in so many.
+    pub max_share: u32,
     /// First wait before it is tried again; doubles up to [`Settings::max_retry`].
     pub retry: Duration,
     /// Longest such wait.
@@ -74,6 +73,7 @@ impl Default for Settings {
             library: None,
             poll_interval: Duration::from_secs(1),
             slow_interval: Duration::from_secs(10),
+            max_share: 50,
             retry: Duration::from_secs(5),
             max_retry: Duration::from_mins(1),
             // Without persistence mode a start takes seconds.

@@ -67,9 +67,10 @@ fn a_recording_replays_to_the_same_devices() {
 
     let mut recording = Vec::new();
     let mut writer = Writer::new(&mut recording, u64::MAX).unwrap();
-    rig.records.iter().for_each(|record| writer.write(record).unwrap());
+    for record in &rig.records {
+        writer.write(record).unwrap();
+    }
     writer.flush().unwrap();
-    drop(writer);
     let (mut reader, mut record, mut out) = (Reader::new(&*recording).unwrap(), Vec::new(), Vec::new());
     let mut replay = Pipeline::new(pipeline::Settings {});
     while reader.read(&mut record).unwrap() {
@@ -93,7 +94,7 @@ fn errors_of_devices_are_counted_from_when_the_agent_watches() {
     });
 }
 
-fn divided(instances: serde_json::Value) -> serde_json::Value {
+fn divided(instances: &serde_json::Value) -> serde_json::Value {
     let host = host(&[gpu("GPU-a"), gpu("GPU-b")]);
     with(&host, "/devices/0/mig", json!({"enabled": true, "pending": true, "instances": instances}))
 }
@@ -106,7 +107,7 @@ fn instances_of_a_divided_gpu_are_devices_with_their_own_processes() {
         "errors": {"nvmlDeviceGetUtilizationRates": 3},
     });
     let second = json!({"uuid": "MIG-2", "name": "NVIDIA H200 MIG 3g.71gb"});
-    let mut rig = Rig::start(&divided(json!([first, null, second])));
+    let mut rig = Rig::start(&divided(&json!([first, null, second])));
     rig.until("instances", |rig, now| rig.device("MIG-2").is_some_and(|device| device.usage(now).is_some()));
     rig.rounds(1);
     let order: Vec<_> = rig.devices().iter().map(|device| &*device.seen().uuid).collect();
@@ -127,6 +128,6 @@ fn instances_of_a_divided_gpu_are_devices_with_their_own_processes() {
     assert_eq!((instance.index, instance.gpu_instance), (2, None));
 
     // Divided anew, while it is watched.
-    rig.library.write(&divided(json!([{"uuid": "MIG-3", "name": "NVIDIA H200 MIG 7g.141gb"}])));
+    rig.library.write(&divided(&json!([{"uuid": "MIG-3", "name": "NVIDIA H200 MIG 7g.141gb"}])));
     rig.until("the new instance", |rig, _| rig.device("MIG-3").is_some() && rig.device("MIG-1").is_none());
 }

@@ -55,12 +55,23 @@ impl Library {
         self.calls().iter().filter(|line| *line == call).count()
     }
 
+    /// Until a thread that nobody waits for any more has closed it: then it reads the file no more.
+    #[track_caller]
+    pub(crate) fn until_closed(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.count("nvmlShutdown") == 0 {
+            assert!(Instant::now() < end, "{:?}", self.calls());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Everything is done often, and nothing is waited for long.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             library: Some(self.path()),
             poll_interval: Duration::from_millis(20),
             slow_interval: Duration::from_millis(40),
+            max_share: 1,
             retry: Duration::from_millis(20),
             max_retry: Duration::from_millis(40),
             patience: Duration::from_millis(300),

@@ -53,8 +53,8 @@ fn where_it_is_required_a_failed_start_says_why() {
     settings.required = true;
     let error = Nvml::start(settings, sync_channel(16).0).unwrap_err();
     assert!(matches!(error, NvmlUnavailable::Silent { .. }), "{error}");
-    // It must not read a file that is gone for ever after.
     library.write(&whole);
+    library.until_closed();
 }
 
 #[test]
@@ -84,6 +84,7 @@ fn a_call_that_hangs_is_named_makes_numbers_absent_and_holds_up_nobody() {
     drop(nvml);
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
     library.write(&whole);
+    library.until_closed();
 }
 
 #[test]

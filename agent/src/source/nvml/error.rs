@@ -60,6 +60,14 @@ pub(super) fn consequence(error: &NvmlError) -> Consequence {
     }
 }
 
+/// Why a device cannot be reached, for people.
+pub(super) fn loss(error: &NvmlError) -> &'static str {
+    match error {
+        NvmlError::ResetRequired => "it must be reset before it can be used again",
+        _ => "it has fallen off the bus or cannot be reached for another reason",
+    }
+}
+
 /// The error as a metric label: a closed set.
 pub(super) fn label(error: &NvmlError) -> &'static str {
     match error {

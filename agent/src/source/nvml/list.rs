@@ -4,7 +4,7 @@ use nvml_wrapper::{Device, Nvml, error::NvmlError};
 
 use super::{
     calls::Calls,
-    error::{Consequence, consequence},
+    error::{Consequence, consequence, loss},
     numbers::Gpu,
 };
 use crate::decode::{DeviceSeen, MigInstance};
@@ -92,9 +92,8 @@ impl<'n> Looking<'_, 'n> {
             mine.push(Gpu::new(None, DeviceSeen { uuid, index, ..DeviceSeen::default() }));
         }
         if lost {
-            let reason = error.to_string();
             for gpu in &mut mine {
-                gpu.lose(&reason);
+                gpu.lose(loss(&error));
             }
         }
         self.found.append(&mut mine);

@@ -11,7 +11,7 @@ use nvml_wrapper::{
 
 use super::{
     calls::Calls,
-    error::{Consequence, consequence},
+    error::{Consequence, consequence, loss},
     processes::Processes,
 };
 use crate::decode::{
@@ -125,7 +125,7 @@ impl<'n> Gpu<'n> {
         };
         match consequence(&error) {
             Consequence::Never(why) => _ = self.seen.refused.insert(number.name.into(), why),
-            Consequence::Lost => self.lose(&error.to_string()),
+            Consequence::Lost => self.lose(loss(&error)),
             Consequence::Nothing | Consequence::Retry => {}
             Consequence::Closed => return Err(error),
         }

@@ -12,7 +12,7 @@ use std::{
 use nvml_wrapper::{Nvml, error::NvmlError};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{MAX_SHARE, Settings, calls::Calls, library, list::list, numbers::Gpu, processes::Processes};
+use super::{Settings, calls::Calls, library, list::list, numbers::Gpu, processes::Processes};
 use crate::decode::{NvmlSeen, NvmlSource, NvmlState, Observation};
 
 /// How often what was observed may be missed before it is no more taken for the present.
@@ -139,8 +139,8 @@ impl Poller {
     fn ask(&mut self, nvml: &Nvml, source: &NvmlSource) -> Result<Command, NvmlError> {
         let calls = Arc::clone(&self.calls);
         let (mut gpus, mut processes) = (Vec::new(), Processes::default());
-        let mut fast = Pace::new(self.settings.poll_interval);
-        let mut slow = Pace::new(self.settings.slow_interval);
+        let mut fast = Pace::new(self.settings.poll_interval, self.settings.max_share);
+        let mut slow = Pace::new(self.settings.slow_interval, self.settings.max_share);
         loop {
             if let Some(round) = slow.due() {
                 self.tell_source(source.clone());
@@ -243,14 +243,15 @@ impl Poller {
 #[derive(Debug)]
 struct Pace {
     interval: Duration,
+    max_share: u32,
     /// Time from the last round to the next.
     planned: Duration,
     next: Instant,
 }
 
 impl Pace {
-    fn new(interval: Duration) -> Self {
-        Self { interval, planned: interval, next: Instant::now() }
+    fn new(interval: Duration, max_share: u32) -> Self {
+        Self { interval, max_share, planned: interval, next: Instant::now() }
     }
 
     /// The time at which a round begins, if one is due.
@@ -259,7 +260,7 @@ impl Pace {
     }
 
     fn done(&mut self, began: Instant) {
-        self.planned = self.interval.max(began.elapsed() * MAX_SHARE);
+        self.planned = self.interval.max(began.elapsed() * self.max_share);
         self.next = began + self.planned;
     }
 
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn slow_calls_are_made_less_often() {
         let began = Instant::now();
-        let mut pace = Pace::new(Duration::from_secs(1));
+        let mut pace = Pace::new(Duration::from_secs(1), 50);
         pace.done(began);
         assert_eq!(pace.planned, Duration::from_secs(1));
         assert_eq!(pace.valid_ms(), 3000);
