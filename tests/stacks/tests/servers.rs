@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use stacks::machine::{self, Need};
 use stacks::peer::Peer;
 use stacks::raw::{Raw, long_chat};
