@@ -48,23 +48,23 @@ fn rank(exchange: &Exchange) -> (bool, bool, u64) {
 }
 
 fn fill(outer: &mut Exchange, inner: &Exchange) {
-    fn or<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
+    fn or<T: Clone>(to: &mut Option<T>, from: Option<&T>) {
         if to.is_none() {
-            to.clone_from(from);
+            *to = from.cloned();
         }
     }
     if outer.output_tokens.is_none() && outer.input_tokens.is_none() {
         outer.tokens_source = inner.tokens_source;
     }
-    or(&mut outer.model, &inner.model);
-    or(&mut outer.model_version, &inner.model_version);
-    or(&mut outer.streaming, &inner.streaming);
-    or(&mut outer.finish_reason, &inner.finish_reason);
-    or(&mut outer.input_tokens, &inner.input_tokens);
-    or(&mut outer.output_tokens, &inner.output_tokens);
-    or(&mut outer.max_tokens, &inner.max_tokens);
-    or(&mut outer.request_id, &inner.request_id);
-    or(&mut outer.trace_id, &inner.trace_id);
+    or(&mut outer.model, inner.model.as_ref());
+    or(&mut outer.model_version, inner.model_version.as_ref());
+    or(&mut outer.streaming, inner.streaming.as_ref());
+    or(&mut outer.finish_reason, inner.finish_reason.as_ref());
+    or(&mut outer.input_tokens, inner.input_tokens.as_ref());
+    or(&mut outer.output_tokens, inner.output_tokens.as_ref());
+    or(&mut outer.max_tokens, inner.max_tokens.as_ref());
+    or(&mut outer.request_id, inner.request_id.as_ref());
+    or(&mut outer.trace_id, inner.trace_id.as_ref());
 }
 
 /// What is told of the innermost one.
