@@ -76,10 +76,10 @@ impl Rig {
     /// The requests so far, as `id: inner exchanges @ process of the last of them`, with a `?` where that was guessed.
     fn told(&self) -> Vec<String> {
         let requests = self.settled.iter().filter_map(|s| match s {
-            Settled::Request(ended) => Some(ended),
+            Settled::Request(ended) => Some(&**ended),
             _ => None,
         });
-        let line = |ended: &Box<Ended>| {
+        let line = |ended: &Ended| {
             let guessed = if ended.exchange.flags.contains(&Flag::NestedGuessed) { "?" } else { "" };
             let inner = ended.inner.map(|i| format!(": {} @ {}", i.count, i.pid)).unwrap_or_default();
             format!("{}{inner}{guessed}", ended.exchange.id.unwrap().0)
