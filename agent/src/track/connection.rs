@@ -80,15 +80,13 @@ impl Connections {
     /// One call on a socket: its payload is masked when this returns.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let at = Stamp::from(&data.header);
-        let connection = match self.table.get_mut(&data.id) {
-            Some(connection) => connection,
-            None => {
-                let unseen =
-                    Connection { role: Role::Unknown, open: None, tgid: at.tgid, last_ns: at.time_ns };
-                self.insert(data.id, unseen, at, cx);
-                let Some(connection) = self.table.get_mut(&data.id) else { return };
-                connection
-            }
+        let connection = if let Some(connection) = self.table.get_mut(&data.id) {
+            connection
+        } else {
+            let unseen = Connection { role: Role::Unknown, open: None, tgid: at.tgid, last_ns: at.time_ns };
+            self.insert(data.id, unseen, at, cx);
+            let Some(connection) = self.table.get_mut(&data.id) else { return };
+            connection
         };
         connection.tgid = at.tgid;
         connection.last_ns = at.time_ns;
