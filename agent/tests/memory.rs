@@ -52,8 +52,12 @@ impl Node {
     fn new(wires: Vec<Wire>) -> Self {
         let connections = wires.len();
         let mut node = Self { pipeline: Pipeline::new(Settings {}), out: Vec::new(), wires, requests: 0 };
-        hand::beginning().into_iter().for_each(|record| node.take(record));
-        (0..connections).for_each(|n| node.take(hand::open(id(n), READ_NS)));
+        for record in hand::beginning() {
+            node.take(record);
+        }
+        for n in 0..connections {
+            node.take(hand::open(id(n), READ_NS));
+        }
         node
     }
 
@@ -109,7 +113,9 @@ fn connections_and_streams_take_what_is_said_of_them() {
     let connection = heap().saturating_sub(before) / CONNECTIONS;
     let stream = grown_by(STREAMS, || node.begin(0..STREAMS));
     let event = grown_by(STREAMS * EVENTS, || {
-        (0..EVENTS).for_each(|_| node.all(0..STREAMS, DIR_SEND, &hand::token("a")));
+        for _ in 0..EVENTS {
+            node.all(0..STREAMS, DIR_SEND, &hand::token("a"));
+        }
     });
     assert!(
         connection <= 1536 && stream <= 2048 && event <= 16,
