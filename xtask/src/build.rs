@@ -9,9 +9,12 @@ use crate::setup::Ready;
 use crate::{out, workspace};
 
 /// The packages that make up the product and the rig.
-const PACKAGES: [&str; 4] = ["agent", "fakecuda", "modelserver", "loadgen"];
+const PACKAGES: [&str; 5] = ["agent", "fakecuda", "fakenvml", "modelserver", "loadgen"];
+/// The simulated driver: what its libraries are built as, and the names that programs look for.
+const LIBRARIES: [(&str, &str); 2] =
+    [("libcuda.so", "libcuda.so.1"), ("libnvidia_ml.so", "libnvidia-ml.so.1")];
 
-/// Builds everything, and puts the simulated driver where the rig expects it: `target/rig/libcuda.so.1`.
+/// Builds everything, and puts the simulated driver where the rig expects it: `target/rig`.
 pub(crate) fn release(ready: &Ready) -> Result<()> {
     if let Err(reason) = &ready.bpf_toolchain {
         out::progress("build", format_args!("without BPF programs, the agent can only replay: {reason}"));
@@ -23,20 +26,20 @@ pub(crate) fn release(ready: &Ready) -> Result<()> {
         build.args(["--package", package]);
     }
     run(&mut build)?;
-    place_driver()
+    LIBRARIES.iter().try_for_each(|(built, name)| place(built, name))
 }
 
 /// A copy, not a link: the agent tells libraries apart by inode, and so a rebuild must make a new one while old
 /// processes keep theirs.
-fn place_driver() -> Result<()> {
-    let built = workspace::release().join("libcuda.so");
+fn place(built: &str, name: &str) -> Result<()> {
+    let built = workspace::release().join(built);
     let rig = workspace::target().join("rig");
     fs::create_dir_all(&rig).with_context(|| format!("cannot create {}", rig.display()))?;
-    let placed = rig.join("libcuda.so.1");
+    let placed = rig.join(name);
     if same_bytes(&built, &placed) {
         return Ok(());
     }
-    let fresh = rig.join("libcuda.so.1.new");
+    let fresh = rig.join(format!("{name}.new"));
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &placed).with_context(|| format!("cannot replace {}", placed.display()))?;
     Ok(())

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// Most devices there are room for in the shared file.
-pub(crate) const MAX_DEVICES: usize = 8;
+pub(crate) use crate::layout::MAX_DEVICES;
 
 /// Settings of this process.
 pub(crate) struct Config {

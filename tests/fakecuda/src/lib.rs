@@ -49,6 +49,7 @@ mod graph;
 mod handles;
 mod init;
 mod launch;
+mod layout;
 mod memory;
 mod module;
 mod owner;

@@ -11,6 +11,9 @@ pub struct Handle(usize);
 const GPU: u32 = 16;
 
 impl Handle {
+    /// Of no device.
+    pub const NONE: Self = Self(0);
+
     /// The GPU at a place.
     pub(crate) fn gpu(place: usize) -> Self {
         Self((place + 1) << GPU)

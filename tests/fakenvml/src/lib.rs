@@ -8,13 +8,19 @@
 //! [`state`] says what the file may hold. Every call is one line in `fakenvml.calls` beside it, the name of the function
 //! and the UUID of the device: what was asked, and in which order, is read there.
 //!
+//! With `fakecuda` in the file, memory and processes of the simulated CUDA devices are those of the devices here.
+//!
 //! What is real: names, argument order and types, result codes, struct versions, the two-step reading of process lists,
 //! event sets that give every XID once, unusable handles after a change of MIG. What is not: nothing behind the numbers.
 
 mod device;
 mod enter;
 mod events;
+mod fakecuda;
 mod handle;
+#[path = "../../fakecuda/src/layout.rs"]
+#[expect(dead_code, reason = "only memory is read")]
+mod layout;
 mod mig;
 mod process;
 pub mod state;
@@ -22,6 +28,7 @@ mod system;
 
 pub use device::*;
 pub use events::*;
+pub use handle::Handle;
 pub use mig::*;
 pub use process::*;
 pub use system::*;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::fakecuda::{Held, held};
+
 /// Everything there is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -15,6 +17,9 @@ pub struct State {
     pub cuda: i32,
     /// The devices.
     pub devices: Vec<Device>,
+    /// File of the simulated CUDA devices (`FAKECUDA_SHM`): what processes hold there is on the device of the same place,
+    /// beside what stands here.
+    pub fakecuda: Option<PathBuf>,
     /// Result codes by function, for every device: the call does nothing else.
     pub errors: BTreeMap<String, u32>,
     /// Functions that do not return while they stand here.
@@ -107,8 +112,25 @@ pub struct Mig {
 impl State {
     /// The file as it is now, or the sentence that says what is wrong with it.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+        let mut state: Self = serde_json::from_str(&text).map_err(|error| named(&error))?;
+        if let Some(shm) = &state.fakecuda {
+            let held = held(shm).map_err(|error| format!("{}: {error}", shm.display()))?;
+            for (device, held) in state.devices.iter_mut().zip(held) {
+                device.hold(held);
+            }
+        }
+        Ok(state)
+    }
+}
+
+impl Device {
+    fn hold(&mut self, held: Held) {
+        for (pid, bytes) in held {
+            self.memory.used += bytes;
+            self.processes.push(Process { pid, memory: Some(bytes), graphics: false, instance: None });
+        }
     }
 }
 

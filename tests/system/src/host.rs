@@ -20,6 +20,11 @@ pub fn libcuda() -> Result<PathBuf> {
     existing(root().join("target/rig/libcuda.so.1"))
 }
 
+/// The simulated library of NVML.
+pub fn libnvidia_ml() -> Result<PathBuf> {
+    existing(root().join("target/rig/libnvidia-ml.so.1"))
+}
+
 /// A tool that `cargo xtask setup` installs: from `target/tools`, else from PATH.
 pub fn tool(name: &str) -> Result<PathBuf> {
     let own = root().join("target/tools/bin").join(name);

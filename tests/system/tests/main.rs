@@ -8,6 +8,7 @@ mod commands;
 mod counts;
 mod discovery;
 mod failures;
+mod gpus;
 mod hostile;
 mod network;
 mod older;
@@ -45,6 +46,7 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("gpus", gpus::told_released_and_hanging),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),
