@@ -43,6 +43,8 @@ pub enum SocketTier {
     Auto,
     /// Tier A, kernel 6.3 and later, or none.
     A,
+    /// Tier B, kernel 5.15 and later.
+    B,
 }
 
 /// Whether arrival and delivery are seen on the network (design §3.2).
@@ -301,7 +303,7 @@ mod tests {
             ("ring.size_bytes = \"16M\"", "`ring.size_bytes` cannot be \"16M\""),
             ("ring.size_bytes = -1", "`ring.size_bytes` cannot be -1"),
             ("ring.poll_interval = \"2s\"", "`ring.poll_interval` cannot be \"2s\""),
-            ("socket.tier = \"b\"", "`socket.tier` cannot be \"b\"; allowed: auto, a"),
+            ("socket.tier = \"c\"", "`socket.tier` cannot be \"c\"; allowed: auto, a, b"),
             ("requests.keep = 0", "`requests.keep` cannot be 0"),
             ("metrics.max_series_per_family = 5", "`metrics.max_series_per_family` cannot be 5"),
             ("metrics.extra_buckets = [-1]", "`metrics.extra_buckets` cannot be [-1]"),

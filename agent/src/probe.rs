@@ -19,12 +19,14 @@ mod session;
 pub mod status;
 pub mod table;
 pub mod targets;
+mod tier;
 pub mod verdict;
 
 pub use discovery::Hints;
 pub use doctor::{Check, Grade, doctor};
 pub use error::ProbeError;
 pub(crate) use error::chain;
-pub use session::{NetworkTiming, Session, Settings, SocketTier};
+pub use session::{NetworkTiming, Session, Settings};
 pub use status::Status;
+pub use tier::{SocketTier, Tier};
 pub use verdict::ProbeVerdict;

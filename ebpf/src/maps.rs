@@ -106,6 +106,14 @@ static OFFSETS: Offsets = Offsets {
     segment_seq: 0,
     segment_end_seq: 0,
     segment_ack_seq: 0,
+    task_files: 0,
+    files_table: 0,
+    table_entries: 0,
+    table_files: 0,
+    file_inode: 0,
+    file_private: 0,
+    inode_mode: 0,
+    socket_sock: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

@@ -142,7 +142,7 @@ impl Http2 {
             half.inside = None;
         }
         if side == Side::Response {
-            self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+            self.streams.wrote(at.time_ns, call::is_short(data));
         }
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");

@@ -113,7 +113,7 @@ impl Server {
         match side {
             Side::Request => self.exchanges.read(at, Arrivals::new(data.network, at.time_ns)),
             Side::Response => {
-                let full = u64::from(data.requested) > len;
+                let full = call::is_short(data);
                 let end = data.offset.saturating_add(len);
                 self.exchanges.wrote(at.time_ns, full, end, data.network.last_ns);
             }
