@@ -114,6 +114,7 @@ static OFFSETS: Offsets = Offsets {
     file_private: 0,
     inode_mode: 0,
     socket_sock: 0,
+    task_status: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

@@ -247,6 +247,7 @@ impl Btf {
                 file_private: self.offset("file.private_data")?,
                 inode_mode: self.offset("inode.i_mode")?,
                 socket_sock: self.offset("socket.sk")?,
+                task_status: self.offset("task_struct.thread_info.status").unwrap_or(0),
                 ..others
             })
         };

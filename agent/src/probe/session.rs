@@ -204,13 +204,15 @@ pub(super) fn in_host_pid_namespace() -> bool {
 
 /// Type information; without it some things stay unknown.
 fn btf() -> Option<Btf> {
-    let warn = |error| tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
+    let warn =
+        |error| tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
     Btf::vmlinux().map_err(warn).ok()
 }
 
 /// Without them, addresses, ports and namespaces of connections stay unknown, and there is no tier B; all else works.
 fn offsets(btf: Option<&Btf>) -> Offsets {
-    let warn = |error| tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
+    let warn =
+        |error| tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
     btf.and_then(|btf| btf.socket_offsets().map_err(warn).ok()).unwrap_or_default()
 }
 

@@ -80,8 +80,12 @@ impl Tier {
     /// What it does not see.
     pub const fn blind_spots(self) -> &'static str {
         match self {
-            Self::A => "what is spliced out of a socket; the bytes of io_uring, sendfile, splice and 32-bit programs (their number is known)",
-            Self::B => "io_uring and 32-bit programs; the bytes of sendfile and splice (their number is known)",
+            Self::A => {
+                "what is spliced out of a socket; the bytes of io_uring, sendfile, splice and 32-bit programs (their number is known)"
+            }
+            Self::B => {
+                "io_uring and 32-bit programs; the bytes of sendfile and splice (their number is known)"
+            }
         }
     }
 }

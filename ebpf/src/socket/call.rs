@@ -9,7 +9,7 @@ use crate::repeat::{GO_ON, STOP, is_full, repeat};
 /// Segments of a vectored call that are walked: as many as the kernel takes (`UIO_MAXIOV`).
 pub(crate) const MAX_SEGMENTS: u64 = 1024;
 /// The same on kernels without loops.
-const FEW_SEGMENTS: u32 = 8;
+const FEW_SEGMENTS: u32 = 4;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -111,7 +111,9 @@ impl Call {
 fn sent(syscall: u16, registers: Registers) -> Source {
     match syscall {
         number::WRITE | number::SENDTO => Source::Buffer { address: registers.second() },
-        number::WRITEV | number::PWRITEV2 => Source::Vector { address: registers.second(), count: registers.third() },
+        number::WRITEV | number::PWRITEV2 => {
+            Source::Vector { address: registers.second(), count: registers.third() }
+        }
         number::SENDMSG => message(registers.second()),
         number::SENDMMSG => only_message(registers),
         _ => Source::Opaque,
@@ -122,7 +124,9 @@ fn sent(syscall: u16, registers: Registers) -> Source {
 fn received(syscall: u16, registers: Registers) -> Source {
     match syscall {
         number::READ | number::RECVFROM => Source::Buffer { address: registers.second() },
-        number::READV | number::PREADV2 => Source::Vector { address: registers.second(), count: registers.third() },
+        number::READV | number::PREADV2 => {
+            Source::Vector { address: registers.second(), count: registers.third() }
+        }
         number::RECVMSG => message(registers.second()),
         number::RECVMMSG => only_message(registers),
         _ => Source::Opaque,

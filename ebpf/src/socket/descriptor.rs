@@ -35,6 +35,18 @@ pub(crate) fn socket(descriptor: u32) -> Option<Sock> {
     (sock != 0).then_some(Sock(sock as *const u8))
 }
 
+/// Whether the current task is in a call of the 32-bit table, as 64-bit programs can make too: its number and registers
+/// mean something else.
+#[inline(always)]
+pub(crate) fn in_32_bit_call() -> bool {
+    // `TS_COMPAT` of x86.
+    const COMPAT: u32 = 2;
+    let offset = offset!(task_status);
+    // SAFETY: always valid.
+    let task = unsafe { bpf_get_current_task() };
+    offset != 0 && field::<u32>(task, offset).is_some_and(|status| status & COMPAT != 0)
+}
+
 /// A field of a kernel structure; any offset is one, unlike in [`Sock::field`].
 #[inline(always)]
 fn field<T: Copy>(structure: u64, offset: usize) -> Option<T> {

@@ -28,6 +28,8 @@ const MESSAGE_LEN: u64 = 56;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Nothing,
+    /// It is not one of the native ones.
+    Unknown,
     /// One message.
     One,
     /// Several.
@@ -49,17 +51,17 @@ pub(crate) fn sock_exit(ctx: RawTracePointContext) -> u32 {
 #[inline(always)]
 fn exited(result: i64) -> Outcome {
     let registers = Registers::current();
-    let Some(syscall) = registers.exiting() else {
-        let is_ours = Task::current().is_watched(SCOPE_SOCKETS);
-        return Err(if is_ours { Stop::Count(Counter::CallForeign) } else { Stop::Quiet });
-    };
-    let moves = moves(syscall);
+    let syscall = registers.exiting();
+    let moves = syscall.map_or(Moves::Unknown, moves);
     let task = Task::current();
     if moves == Moves::Nothing || !task.is_watched(SCOPE_SOCKETS) {
         return Err(Stop::Quiet);
     }
+    let Some(syscall) = syscall.filter(|_| !descriptor::in_32_bit_call()) else {
+        return Err(Stop::Count(Counter::CallForeign));
+    };
     match moves {
-        Moves::Nothing => Ok(()),
+        Moves::Nothing | Moves::Unknown => Ok(()),
         Moves::One => one(task, registers, syscall, result),
         Moves::Batch => batch(task, registers, syscall, result),
         Moves::Sendfile => moved(task, registers.first(), syscall, DIR_SEND, result),
@@ -151,7 +153,7 @@ fn batch(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome
     let (is_copied, is_alone) = (flags & MSG_TRUNC == 0, result == 1);
     let mut batch = Batch { task, sock, syscall, dir, is_copied, is_alone, messages };
     let turns = if result < i64::from(MAX_MESSAGES) { result as u32 } else { MAX_MESSAGES };
-    repeat::<8, _>(turns, message, &mut batch);
+    repeat::<1, _>(turns, message, &mut batch);
     Ok(())
 }
 

@@ -53,7 +53,7 @@ impl Gathered {
         room.within.set(0);
         room.done.set(0);
         let mut job = Job { room, vector, count, len };
-        repeat::<16, _>(MAX_STEPS, step, &mut job);
+        repeat::<0, _>(MAX_STEPS, step, &mut job);
         Some(Self(room))
     }
 

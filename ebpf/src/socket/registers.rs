@@ -91,9 +91,7 @@ mod arch {
     /// `ax` holds -ENOSYS from entry until the call's result replaces it; workers have no instruction pointer.
     #[inline(always)]
     pub(super) fn in_native_syscall(registers: Registers) -> bool {
-        registers.word::<AX>() == ENOSYS.wrapping_neg()
-            && registers.word::<IP>() != 0
-            && is_native(registers)
+        registers.word::<AX>() == ENOSYS.wrapping_neg() && registers.word::<IP>() != 0 && is_native(registers)
     }
 
     #[inline(always)]

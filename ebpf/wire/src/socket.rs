@@ -274,6 +274,9 @@ pub struct Offsets {
     pub inode_mode: u32,
     /// `socket.sk` (pointer).
     pub socket_sock: u32,
+    /// `task_struct.thread_info.status` (u32), where the kernel notes a 32-bit call of a 64-bit program; 0 on machines that
+    /// know no such thing.
+    pub task_status: u32,
 }
 
 const _: () = assert!(size_of::<Data>() == 88);
@@ -281,4 +284,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 124);
+const _: () = assert!(size_of::<Offsets>() == 128);

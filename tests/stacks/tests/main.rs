@@ -10,6 +10,7 @@ mod http;
 mod identity;
 mod lives;
 mod servers;
+mod tiers;
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,11 +29,12 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 7] = [
+const GROUPS: [&[(&str, Need, Test)]; 8] = [
     servers::TESTS,
     clients::TESTS,
     http::TESTS,
     capture::TESTS,
+    tiers::TESTS,
     identity::TESTS,
     lives::TESTS,
     driver::TESTS,

@@ -78,7 +78,7 @@ fn exercise(mut peer: Peer, dir: &Path) -> Result<()> {
 }
 
 /// The same load for every server. What the clients saw.
-fn load(port: u16, dir: &Path) -> Result<Vec<ClientView>> {
+pub(crate) fn load(port: u16, dir: &Path) -> Result<Vec<ClientView>> {
     let mut clients = Vec::new();
     for (seed, concurrency) in [1, 8, 1, 8].into_iter().enumerate() {
         let api = if seed % 2 == 0 { "chat" } else { "completions" };

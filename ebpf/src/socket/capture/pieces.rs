@@ -13,8 +13,6 @@ use crate::repeat::{is_full, repeat};
 const MAX_WHOLE: u32 = CAPACITY as u32;
 /// Records that hold them.
 const MAX_PIECES: u32 = MAX_WHOLE.div_ceil(WHOLE as u32);
-/// The same on kernels without loops.
-const FEW_PIECES: u32 = 8;
 
 /// A call that is being cut into pieces.
 struct Cutting<'a> {
@@ -25,9 +23,12 @@ struct Cutting<'a> {
     end: u32,
 }
 
-/// Writes the records of a call's pieces.
+/// Writes the records of a call's pieces. Not on kernels without loops.
 #[inline(never)]
 pub(super) fn emit(facts: &Facts<'_>) -> Outcome {
+    if !is_full() {
+        return Ok(());
+    }
     match facts.moved.call.source {
         Source::Buffer { address } => cut(facts, address, Memory::User, MAX_WHOLE),
         Source::Vector { address, count: segments } => {
@@ -49,10 +50,9 @@ pub(super) fn emit(facts: &Facts<'_>) -> Outcome {
 #[inline(always)]
 fn cut(facts: &Facts<'_>, address: u64, memory: Memory, there: u32) -> Outcome {
     let len = facts.moved.result as u32;
-    let there = if is_full() || there < FEW_PIECES * WHOLE as u32 { there } else { FEW_PIECES * WHOLE as u32 };
     let end = if len < there { len } else { there };
     let mut cutting = Cutting { facts, address, memory, end };
-    repeat::<FEW_PIECES, _>(MAX_PIECES, next, &mut cutting);
+    repeat::<0, _>(MAX_PIECES, next, &mut cutting);
     if end == len {
         return Ok(());
     }

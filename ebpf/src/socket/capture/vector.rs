@@ -10,8 +10,8 @@ use super::super::call::{for_segments, segment};
 use super::{
     Captured, Facts, Piece, Record, Written, at_most, finish, payload, read_user, spare, unreadable,
 };
-use crate::repeat::{GO_ON, STOP};
 use crate::emit::{Stop, count, reserve, submit};
+use crate::repeat::{GO_ON, STOP};
 
 /// Writes the record of a vectored call in one piece.
 #[inline(never)]
