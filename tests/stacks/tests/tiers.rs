@@ -105,7 +105,7 @@ fn by_request(lines: &[String], port: u16) -> Result<Records> {
         if record.get("local_port").and_then(Value::as_u64) != Some(port.into()) {
             continue;
         }
-        OWN.iter().for_each(|field| drop(record.remove(*field)));
+        record.retain(|name, _| !OWN.contains(&name.as_str()));
         let id =
             record.get("request_id").and_then(Value::as_str).context("a request without an id")?.to_owned();
         ensure!(records.insert(id.clone(), record).is_none(), "two records of {id}");
