@@ -189,7 +189,7 @@ impl Http2 {
         match side {
             Side::Request => self.streams.arrivals = Arrivals::new(data.network, at.time_ns),
             Side::Response => {
-                self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+                self.streams.wrote(at.time_ns, call::is_short(data));
                 self.streams.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
                 self.streams.deliveries.reach(data.offset);
             }

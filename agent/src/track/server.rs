@@ -197,7 +197,7 @@ impl Server {
             Side::Request => self.exchanges.read(at, Arrivals::new(data.network, at.time_ns)),
             Side::Response => {
                 self.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
-                self.exchanges.wrote(at.time_ns, u64::from(data.requested) > len);
+                self.exchanges.wrote(at.time_ns, call::is_short(data));
             }
         }
     }

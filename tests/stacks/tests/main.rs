@@ -13,6 +13,7 @@ mod lives;
 mod load;
 mod nested;
 mod servers;
+mod tiers;
 mod tls;
 mod unix;
 
@@ -33,7 +34,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 12] = [
+const GROUPS: [&[(&str, Need, Test)]; 13] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
@@ -41,6 +42,7 @@ const GROUPS: [&[(&str, Need, Test)]; 12] = [
     http::TESTS,
     http2::TESTS,
     capture::TESTS,
+    tiers::TESTS,
     identity::TESTS,
     lives::TESTS,
     driver::TESTS,

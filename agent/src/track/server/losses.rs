@@ -83,7 +83,7 @@ impl Server {
         self.feed(side, &mut [], false, at, cx);
     }
 
-    fn request_lost(&mut self, len: u64) {
+    pub(super) fn request_lost(&mut self, len: u64) {
         self.exchanges.request_bytes(len);
         let cut = head::cut(self.requests.head());
         self.requests.lose();
@@ -96,7 +96,7 @@ impl Server {
         self.exchanges.requests_lost();
     }
 
-    fn response_lost(&mut self, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
+    pub(super) fn response_lost(&mut self, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
         let cut = head::cut(self.responses.head());
         self.responses.lose();
         let response = if self.exchanges.answering() { None } else { head::response(&cut) };
