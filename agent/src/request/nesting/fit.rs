@@ -99,5 +99,4 @@ fn apart(outer: &Sight, inner: &Sight) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "cases.rs"]
-mod cases;
+mod tests;
