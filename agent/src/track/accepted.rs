@@ -8,6 +8,7 @@ use wire::socket;
 use super::{
     Tracked, call,
     exchanges::{Context, Origin},
+    http1::Side,
     http2::{Http2, begins_preface, is_frames},
     open::Ending,
     server::Server,
@@ -77,7 +78,9 @@ impl Accepted {
                     new.first = Some(*data);
                     return;
                 }
-                let decided = if new.is_http2(data, &payload) || frames() {
+                // A client that was seen from its first byte begins with the preface, or is not understood.
+                let may_be_frames = side == Side::Response || !new.origin.whole;
+                let decided = if new.is_http2(data, &payload) || (may_be_frames && frames()) {
                     // The kernel side knows the preface, if it sees it.
                     if !new.origin.whole || new.first.is_some() {
                         cx.out.push(Tracked::WantWhole(new.origin.id));
