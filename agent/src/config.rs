@@ -43,6 +43,8 @@ pub enum SocketTier {
     Auto,
     /// Tier A, kernel 6.3 and later, or none.
     A,
+    /// Tier B, kernel 5.15 and later.
+    B,
 }
 
 /// Whether arrival and delivery are seen on the network (design §3.2).
@@ -336,7 +338,7 @@ mod tests {
             ("ring.size_bytes = \"16M\"", "`ring.size_bytes` cannot be \"16M\""),
             ("ring.size_bytes = -1", "`ring.size_bytes` cannot be -1"),
             ("ring.poll_interval = \"2s\"", "`ring.poll_interval` cannot be \"2s\""),
-            ("socket.tier = \"b\"", "`socket.tier` cannot be \"b\"; allowed: auto, a"),
+            ("socket.tier = \"c\"", "`socket.tier` cannot be \"c\"; allowed: auto, a, b"),
             ("socket.tls = \"on\"", "`socket.tls` cannot be \"on\"; allowed: auto, off"),
             ("gpu.nvml = \"yes\"", "`gpu.nvml` cannot be \"yes\"; allowed: auto, on, off"),
             ("gpu.nvml_library = \"lib.so\"", "`gpu.nvml_library` cannot be \"lib.so\""),

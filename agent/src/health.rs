@@ -22,7 +22,8 @@ pub struct Health {
     /// What a full table of the core forgot or refused, by table (a closed set).
     pub limits: BTreeMap<&'static str, u64>,
     /// Exchanges that ended, by how their steps are known (`exact`, `estimated`, `bounded`, `without_stages`), and
-    /// `probe` for those that are no requests; `clock_adjusted` counts, besides, those with a negative interval.
+    /// `probe` for those that are no requests, `nested` for those that are a part of one; `without_outer` counts,
+    /// besides, those that a watched process sent and that belong to none, and `clock_adjusted` those with a negative interval.
     pub requests: BTreeMap<&'static str, u64>,
     /// The kernel side's counters, totals since load, by name.
     pub kernel: BTreeMap<String, u64>,

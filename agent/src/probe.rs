@@ -19,6 +19,7 @@ mod session;
 pub mod status;
 pub mod table;
 pub mod targets;
+mod tier;
 pub mod tls;
 pub mod verdict;
 
@@ -26,6 +27,7 @@ pub use discovery::Hints;
 pub use doctor::{Check, Grade, doctor, doctor_nvml};
 pub use error::ProbeError;
 pub(crate) use error::chain;
-pub use session::{NetworkTiming, Session, Settings, SocketTier, Tls};
+pub use session::{NetworkTiming, Session, Settings, Tls};
 pub use status::Status;
+pub use tier::{SocketTier, Tier};
 pub use verdict::ProbeVerdict;

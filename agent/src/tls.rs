@@ -13,8 +13,8 @@
 //!
 //! Whose plaintext a connection carries is proven in one of three ways, and checked with every call after that:
 //! 1. the library used the socket within its own call, on the same thread;
-//! 2. the last thing the thread did before plaintext came out was to read a record of exactly its length from a
-//!    connection that has no other;
+//! 2. the thread read a record of exactly the length of plaintext that came out after it, from the connection that it
+//!    had read when it took a step of the handshake, or else from no other connection that is not linked;
 //! 3. a thread wrote a record of exactly the length of plaintext that went in before, on it and nowhere else.
 //!
 //! Nothing else links them: plaintext without a proof is counted and dropped.
@@ -43,6 +43,8 @@ use table::Table;
 const MAX_KNOWN: usize = 16_384;
 /// Threads of which it is known what they read last.
 const MAX_THREADS: usize = 16_384;
+/// Connections that are not linked and may turn out to be somebody's.
+const MAX_UNREAD: usize = 256;
 /// Closed connections that may still be read from.
 const MAX_CLOSED: usize = 256;
 /// Plaintext that waits for its socket call, bytes in all.
@@ -70,6 +72,8 @@ struct Ssl {
     sock: Option<SockId>,
     /// Thread of its last call.
     tid: u32,
+    /// What the thread had read last when it took a step of the handshake.
+    shook: Option<SockId>,
     /// What it wrote and no socket carried yet.
     waiting: VecDeque<Chunk>,
 }
@@ -90,6 +94,8 @@ pub struct Links {
     ssls: Table<SslKey, Ssl>,
     /// The connection that a thread last read from.
     last_read: Table<u32, SockId>,
+    /// Connections that were read from and are not linked, oldest first.
+    unread: VecDeque<SockId>,
     /// Without a socket, and with something that waits.
     unlinked: Vec<SslKey>,
     /// Connections that are closed, but may still be read from.
@@ -104,6 +110,7 @@ impl Default for Links {
             sockets: Table::new(MAX_KNOWN),
             ssls: Table::new(MAX_KNOWN),
             last_read: Table::new(MAX_THREADS),
+            unread: VecDeque::new(),
             unlinked: Vec::new(),
             closed: Table::new(MAX_CLOSED),
             held: 0,
@@ -153,7 +160,7 @@ impl Links {
         }
         connection.call(&data, head, tail);
         match (data.dir, connection.ssl) {
-            (DIR_RECV, _) => drop(self.last_read.insert(data.header.tid, data.id)),
+            (DIR_RECV, ssl) => self.note_read(&data, ssl.is_none()),
             (_, Some(ssl)) => self.write_on(ssl, &data.header, out),
             (_, None) => self.prove_by_write(&data, out),
         }
@@ -163,6 +170,16 @@ impl Links {
             out.push(connection.verdict(tls::OPAQUE, &data.header));
         }
         Taken::Replaced
+    }
+
+    fn note_read(&mut self, data: &socket::Data, is_unlinked: bool) {
+        self.last_read.insert(data.header.tid, data.id);
+        if is_unlinked && !self.unread.contains(&data.id) {
+            if self.unread.len() == MAX_UNREAD {
+                self.unread.pop_front();
+            }
+            self.unread.push_back(data.id);
+        }
     }
 
     /// The connection, if it speaks TLS as far as is known.
@@ -240,6 +257,13 @@ impl Links {
         }
         if let Some(ssl) = self.ssls.get_mut(&key) {
             ssl.tid = data.header.tid;
+        }
+        if data.len == 0 {
+            let shook = self.last_read.get(&data.header.tid).copied();
+            if let Some(ssl) = self.ssls.get_mut(&key) {
+                ssl.shook = shook;
+            }
+            return Taken::Replaced;
         }
         if data.sock.sock != 0 {
             self.prove_by_nesting(key, data.sock, &data.header, out);

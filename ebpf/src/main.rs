@@ -22,6 +22,7 @@ mod cuda;
 mod emit;
 mod maps;
 mod process;
+mod repeat;
 mod scope;
 mod socket;
 mod tls;

@@ -120,6 +120,16 @@ static OFFSETS: Offsets = Offsets {
     unix_address: 0,
     sock_socket: 0,
     socket_inode: 0,
+    sock_shutdown: 0,
+    task_files: 0,
+    files_table: 0,
+    table_entries: 0,
+    table_files: 0,
+    file_inode: 0,
+    file_private: 0,
+    inode_mode: 0,
+    socket_sock: 0,
+    task_status: 0,
 };
 
 pub(crate) fn own_tgid() -> u32 {

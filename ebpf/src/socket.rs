@@ -3,6 +3,8 @@
 mod boundary;
 mod call;
 pub(crate) mod capture;
+mod descriptor;
+mod exit;
 pub(crate) mod gather;
 pub(crate) mod identity;
 mod network;
@@ -15,13 +17,14 @@ mod unix;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
+use wire::counter::Counter;
 use wire::names::SCOPE_SOCKETS;
 use wire::socket::{DIR_RECV, DIR_SEND, Network};
 
 use self::call::Call;
 use self::capture::Facts;
 use self::sock::Sock;
-use crate::emit::{Outcome, Stop, finish};
+use crate::emit::{Outcome, Stop, count, finish};
 use crate::scope::Task;
 use crate::tls;
 
@@ -55,35 +58,58 @@ pub(crate) fn sock_send(ctx: RawTracePointContext) -> u32 {
 fn received(ctx: &RawTracePointContext) -> Outcome {
     let task = Task::current();
     let (result, flags): (i32, i32) = (ctx.arg(1), ctx.arg(2));
-    let is_news = result >= 0 || result == ECONNRESET || result == ETIMEDOUT;
-    if !task.is_watched(SCOPE_SOCKETS) || !is_news || flags & NOT_OF_THE_STREAM != 0 {
+    if !task.is_watched(SCOPE_SOCKETS) || !is_news(DIR_RECV, result) || flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
-    // Bytes that were thrown away instead of copied.
+    let (sock, call) = (Sock(ctx.arg(0)), Call::current(DIR_RECV));
     let is_copied = flags & MSG_TRUNC == 0;
-    record(task, Sock(ctx.arg(0)), DIR_RECV, result, is_copied)
+    record(&Moved { task, sock, dir: DIR_RECV, result, is_copied, is_alone: true, call })
 }
 
 #[inline(always)]
 fn sent(ctx: &RawTracePointContext) -> Outcome {
     let task = Task::current();
     let result: i32 = ctx.arg(1);
-    let is_news = result > 0 || result == EAGAIN || result == EPIPE || result == ECONNRESET;
-    if !task.is_watched(SCOPE_SOCKETS) || !is_news {
+    if !task.is_watched(SCOPE_SOCKETS) || !is_news(DIR_SEND, result) {
         return Err(Stop::Quiet);
     }
-    record(task, Sock(ctx.arg(0)), DIR_SEND, result, true)
+    let (sock, call) = (Sock(ctx.arg(0)), Call::current(DIR_SEND));
+    record(&Moved { task, sock, dir: DIR_SEND, result, is_copied: true, is_alone: true, call })
 }
 
+/// Whether a result tells something.
 #[inline(always)]
-fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outcome {
+fn is_news(dir: u8, result: i32) -> bool {
+    if dir == DIR_RECV {
+        result >= 0 || result == ECONNRESET || result == ETIMEDOUT
+    } else {
+        result > 0 || result == EAGAIN || result == EPIPE || result == ECONNRESET
+    }
+}
+
+/// A call on a socket, at its end.
+struct Moved {
+    task: Task,
+    sock: Sock,
+    dir: u8,
+    /// Bytes, 0, or `-errno`.
+    result: i32,
+    /// Or thrown away.
+    is_copied: bool,
+    /// Or one message of several that moved in one call.
+    is_alone: bool,
+    call: Call,
+}
+
+#[inline(never)]
+fn record(moved: &Moved) -> Outcome {
+    let &Moved { task, sock, dir, result, is_copied, is_alone, ref call } = moved;
     let family = sock.family();
     if !matches!(family, 0 | sock::UNIX | sock::INET | sock::INET6) {
         return Err(Stop::Quiet);
     }
     // SAFETY: always valid.
     let now = unsafe { bpf_ktime_get_ns() };
-    let call = Call::current(dir);
     if result == 0 && call.had_no_room() {
         return Err(Stop::Quiet);
     }
@@ -98,12 +124,16 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     let offset = socket.advance(dir, u64::from(bytes));
     let network = if bytes == 0 || !is_tcp {
         Network::default()
-    } else if dir == DIR_RECV {
+    } else if dir == DIR_SEND {
+        socket.times.of_write(sock, offset + u64::from(bytes))
+    } else if is_alone {
         socket.times.of_read(sock, bytes)
     } else {
-        socket.times.of_write(sock, offset + u64::from(bytes))
+        // Where the kernel is by now is behind the last message of the call.
+        count(Counter::ArrivalUnknown);
+        Network::default()
     };
-    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, &call, bytes);
+    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, call, bytes);
     identity::announce(socket, sock, family, now, task)?;
     if bytes > 0 {
         tls::uses(task, dir, socket.id(sock));
@@ -115,6 +145,7 @@ fn record(task: Task, sock: Sock, dir: u8, result: i32, is_copied: bool) -> Outc
     }
     let is_whole = socket.wants_whole(sock, bytes);
     let id = socket.id(sock);
-    let facts = Facts { task, now, id, offset, network, result, dir, call, with_payload, is_whole };
-    capture::emit(&facts, socket)
+    let facts = Facts { moved, now, id, offset, network, with_payload, is_whole };
+    capture::emit(&facts, socket)?;
+    if is_unix && dir == DIR_RECV && result == 0 { unix::ended(socket, sock) } else { Ok(()) }
 }

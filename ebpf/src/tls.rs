@@ -33,6 +33,12 @@ pub(crate) fn tls_return(ctx: RetProbeContext) -> u32 {
     finish(leave(&ctx))
 }
 
+/// match: `int SSL_do_handshake(SSL *)`
+#[uprobe]
+pub(crate) fn tls_handshake(ctx: ProbeContext) -> u32 {
+    finish(handshake(&ctx))
+}
+
 /// match: `void SSL_free(SSL *)`
 #[uprobe]
 pub(crate) fn tls_free(ctx: ProbeContext) -> u32 {
@@ -56,6 +62,20 @@ fn enter(ctx: &ProbeContext) -> Outcome {
     call.requested.set(ctx.arg(2).unwrap_or(0));
     call.count.set(ctx.arg(3).unwrap_or(0));
     Ok(())
+}
+
+#[inline(always)]
+fn handshake(ctx: &ProbeContext) -> Outcome {
+    let task = Task::current();
+    if !is_watched(task) {
+        return Err(Stop::Quiet);
+    }
+    let call = call::begin(task).ok_or(Counter::MapFull)?;
+    call.ssl.set(ctx.arg(0).unwrap_or(0));
+    // SAFETY: always valid.
+    let outcome = record::emit(task, call, 0, unsafe { bpf_ktime_get_ns() });
+    let _ = TLS_CALLS.remove(task.0);
+    outcome
 }
 
 #[inline(always)]

@@ -9,7 +9,7 @@ use std::{
 use super::{Outcome, Scope, failure::Failure, output::Output, setup};
 use crate::{
     export::json,
-    probe::{ProbeVerdict, Session, Status, verdict::State},
+    probe::{ProbeVerdict, Session, Status, status::SocketStatus, verdict::State},
 };
 
 /// How long attaching and the first look at /proc may take.
@@ -64,6 +64,8 @@ fn print(out: &mut Output, status: &Status) -> Result<(), Failure> {
     for probe in &status.probes {
         out.line(line(probe))?;
     }
+    let SocketStatus { tier, cost, not_seen } = status.socket;
+    out.line(format_args!("socket calls by {}: costs {cost}; does not see {not_seen}", tier.name()))?;
     let attached = status.probes.iter().filter(|probe| probe.state == State::Attached).count();
     out.line(format_args!("{attached} of {} probes attached", status.probes.len()))?;
     for service in &status.services {

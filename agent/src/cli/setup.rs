@@ -34,6 +34,7 @@ pub(super) fn probes(config: &Config) -> probe::Settings {
         socket_tier: match config.socket_tier {
             SocketTier::Auto => probe::SocketTier::Auto,
             SocketTier::A => probe::SocketTier::A,
+            SocketTier::B => probe::SocketTier::B,
         },
         network_timing: match config.network_timing {
             NetworkTiming::Auto => probe::NetworkTiming::Auto,

@@ -196,6 +196,7 @@ mod tests {
             e2e_s: Some(0.5),
             ttft_s: Some(0.25),
             tbt_gaps_s: vec![0.01, 0.02],
+            delivery_s: Some(0.0625),
             input_tokens: Some(200),
             output_tokens: Some(3),
             tokens_source: Some("usage".into()),
@@ -218,6 +219,7 @@ mod tests {
                 &format!("inference_request_duration_seconds_sum{{{labels}}} 0.5"),
                 &format!("inference_ttft_seconds_sum{{{labels}}} 0.25"),
                 &format!("inference_tbt_seconds_count{{{labels}}} 2"),
+                &format!("inference_delivery_seconds_sum{{{labels}}} 0.0625"),
                 &format!(
                     "inference_stage_duration_seconds_sum{{{labels},stage=\"queue\",confidence=\"exact\"}} 0.125"
                 ),
@@ -225,6 +227,20 @@ mod tests {
         );
         assert!(!text.contains("inference_request_errors_total"), "{text}");
         assert!(!text.contains("inference_tpot"), "what is not known is absent: {text}");
+        assert!(!text.contains("inference_client_deadline"), "no client gave up: {text}");
+    }
+
+    #[test]
+    fn the_deadline_of_clients_is_told_by_service() {
+        let record = RequestRecord {
+            service: "s".into(),
+            client_deadline_s: Some(5.0),
+            client_deadline_samples: Some(7),
+            ..record()
+        };
+        let text = expose(&[Output::Request(Box::new(record))]);
+        let seconds = r#"inference_client_deadline_seconds{service="s"} 5.0"#;
+        check(&text, &[seconds, r#"inference_client_deadline_samples{service="s"} 7.0"#]);
     }
 
     #[test]

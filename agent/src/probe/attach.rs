@@ -39,10 +39,11 @@ pub struct Tracepoint {
     pub name: &'static str,
 }
 
-/// Every raw tracepoint that is used.
+/// Every raw tracepoint that is used, of both tiers.
 pub const TRACEPOINTS: &[Tracepoint] = &[
     Tracepoint { program: names::PROG_SOCK_RECV, name: "sock_recv_length" },
     Tracepoint { program: names::PROG_SOCK_SEND, name: "sock_send_length" },
+    Tracepoint { program: names::PROG_SOCK_EXIT, name: "sys_exit" },
     Tracepoint { program: names::PROG_SOCK_STATE, name: "inet_sock_set_state" },
     Tracepoint { program: names::PROG_SOCK_DESTROY, name: "tcp_destroy_sock" },
     Tracepoint { program: names::PROG_SEGMENT, name: "tcp_probe" },
@@ -59,7 +60,7 @@ pub fn uprobes() -> impl Iterator<Item = Program> {
 /// What is not known without a program.
 pub fn loses(program: Program) -> &'static str {
     match program {
-        names::PROG_SOCK_RECV | names::PROG_SOCK_SEND => "requests are not seen",
+        names::PROG_SOCK_RECV | names::PROG_SOCK_SEND | names::PROG_SOCK_EXIT => "requests are not seen",
         names::PROG_SOCK_DESTROY => "a socket address that is used again may continue an old connection",
         names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
         names::PROG_SEGMENT => {
@@ -76,6 +77,9 @@ pub fn loses(program: Program) -> &'static str {
         names::PROG_COPY => "copies are not counted",
         names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
         names::PROG_TLS_RETURN | names::PROG_TLS_ENTER => "requests over TLS are not seen",
+        names::PROG_TLS_HANDSHAKE => {
+            "of TLS connections that begin at the same time, some cannot be told apart"
+        }
         names::PROG_TLS_FREE => "a TLS connection whose memory is used again may continue an old one",
         _ => "something is not known",
     }
@@ -214,8 +218,7 @@ impl Attacher {
     }
 
     fn attach_tracepoints(&mut self, options: &Options) {
-        let wanted = |point: &&Tracepoint| options.network_timing || point.program != names::PROG_SEGMENT;
-        for point in TRACEPOINTS.iter().filter(wanted) {
+        for point in TRACEPOINTS.iter().filter(|point| options.want(point)) {
             let intent =
                 Intent { program: point.program, target: point.name.to_owned(), loses: loses(point.program) };
             // Without its fields it would tell wrong times.

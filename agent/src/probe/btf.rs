@@ -231,7 +231,7 @@ impl Btf {
             task_pid: self.offset("task_struct.pid")?,
             // A bit field on old kernels.
             protocol: self.offset("sock.sk_protocol").unwrap_or(0),
-            ..self.network_offsets().unwrap_or_default()
+            ..self.descriptor_offsets(self.network_offsets().unwrap_or_default())
         })
         .map(|offsets| self.with_unix(offsets))
     }
@@ -244,11 +244,31 @@ impl Btf {
                 unix_peer: self.offset("unix_sock.peer")?,
                 unix_address: self.offset("unix_sock.addr")?,
                 sock_socket: self.offset("sock.sk_socket")?,
+                sock_shutdown: self.offset("sock.sk_shutdown").unwrap_or(0),
                 socket_inode: inode - self.offset("socket_alloc.socket")?,
                 ..offsets
             })
         };
         unix().unwrap_or(offsets)
+    }
+
+    /// The offsets that lead from a file descriptor to its socket, beside these others; 0 where one is not there.
+    fn descriptor_offsets(&self, others: Offsets) -> Offsets {
+        let all = || {
+            Ok::<_, BtfError>(Offsets {
+                task_files: self.offset("task_struct.files")?,
+                files_table: self.offset("files_struct.fdt")?,
+                table_entries: self.offset("fdtable.max_fds")?,
+                table_files: self.offset("fdtable.fd")?,
+                file_inode: self.offset("file.f_inode")?,
+                file_private: self.offset("file.private_data")?,
+                inode_mode: self.offset("inode.i_mode")?,
+                socket_sock: self.offset("socket.sk")?,
+                task_status: self.offset("task_struct.thread_info.status").unwrap_or(0),
+                ..others
+            })
+        };
+        all().unwrap_or(others)
     }
 
     /// The offsets for arrival and acknowledgement alone; the others are 0.

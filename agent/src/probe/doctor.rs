@@ -13,6 +13,7 @@ use super::{
     prologue::Instruction,
     session::{Settings, in_host_pid_namespace, running_kernel},
     targets::{Kind, mapped, open_library},
+    tier::Tier,
 };
 use crate::source::{nvml, procfs::ProcFs};
 
@@ -96,7 +97,10 @@ pub fn doctor(settings: &Settings) -> Vec<Check> {
             "use a kernel built with CONFIG_DEBUG_INFO_BTF",
         ),
     });
-    checks.extend(btf.as_ref().ok().map(tracepoints));
+    if let Ok(btf) = &btf {
+        let (tier, check) = socket_tier(settings, btf);
+        checks.extend([check, tracepoints(tier, btf)]);
+    }
     checks.push(uprobes(capabilities));
     checks.extend(kernel.ok().map(return_probes));
     checks.push(lockdown());
@@ -126,8 +130,8 @@ fn kernel_version(kernel: Option<KernelVersion>) -> Check {
             "kernel",
             Grade::Warn,
             release,
-            "requests are not seen: the socket tracepoints came in 6.3",
-            "use Linux 6.3 or later",
+            &format!("{}; blind to {}", Tier::B.cost(), Tier::B.blind_spots()),
+            "use Linux 6.3 or later, which has the tracepoints of tier A",
         ),
         _ => Check::bad("kernel", Grade::Fail, release, "nothing can be attached", "use Linux 6.3 or later"),
     }
@@ -194,13 +198,34 @@ fn type_information(btf: &Btf) -> Check {
     }
 }
 
-fn tracepoints(btf: &Btf) -> Check {
-    let absent: Vec<&str> =
-        TRACEPOINTS.iter().map(|point| point.name).filter(|name| !btf.has_tracepoint(name)).collect();
-    if absent.is_empty() {
-        return Check::ok("tracepoints", format!("all {} are there", TRACEPOINTS.len()));
+/// The tier that `auto` or the configuration gives, and what is to be said of it.
+fn socket_tier(settings: &Settings, btf: &Btf) -> (Tier, Check) {
+    let name = "socket calls";
+    match Tier::pick(settings.socket_tier, Some(btf), &btf.socket_offsets().unwrap_or_default()) {
+        Ok(tier) => {
+            let found = format!("{}: costs {}; blind to {}", tier.name(), tier.cost(), tier.blind_spots());
+            (tier, Check::ok(name, found))
+        }
+        Err(error) => {
+            let check = Check::bad(
+                name,
+                Grade::Fail,
+                chain(&error),
+                "the agent does not start",
+                "set socket.tier to \"auto\"",
+            );
+            (Tier::A, check)
+        }
     }
-    let socket = absent.iter().any(|name| name.starts_with("sock_"));
+}
+
+fn tracepoints(tier: Tier, btf: &Btf) -> Check {
+    let wanted = || TRACEPOINTS.iter().filter(|point| !tier.excludes(point.program)).map(|point| point.name);
+    let absent: Vec<&str> = wanted().filter(|name| !btf.has_tracepoint(name)).collect();
+    if absent.is_empty() {
+        return Check::ok("tracepoints", format!("all {} are there", wanted().count()));
+    }
+    let socket = absent.iter().any(|name| name.starts_with("sock_") || *name == "sys_exit");
     Check::bad(
         "tracepoints",
         Grade::Warn,

@@ -44,9 +44,19 @@ pub enum ProbeError {
         #[source]
         source: MapError,
     },
-    /// Tier A was demanded.
-    #[error("socket_tier = \"a\" needs the tracepoints sock_send_length and sock_recv_length of Linux 6.3")]
-    SocketTier,
+    /// A tier was demanded.
+    #[error("socket.tier demands {tier}, which cannot be had on this kernel: {reason}")]
+    SocketTier {
+        /// Which.
+        tier: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// Tier B was demanded.
+    #[error(
+        "socket.tier = \"b\" needs kernel type information on files and sockets: use a kernel built with CONFIG_DEBUG_INFO_BTF"
+    )]
+    NoFileOffsets,
     /// Network timing was demanded.
     #[error("socket.network_timing = \"on\" cannot be had on this kernel: {0}")]
     NetworkTiming(String),

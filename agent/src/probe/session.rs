@@ -23,6 +23,7 @@ use super::{
     hazards::KernelVersion,
     object::BPF_OBJECT,
     status::Status,
+    tier::{SocketTier, Tier},
     verdict::State,
 };
 use crate::source::{procfs::ProcFs, ring::RingSource};
@@ -31,16 +32,6 @@ use crate::source::{procfs::ProcFs, ring::RingSource};
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Oldest kernel that works.
 const OLDEST: KernelVersion = KernelVersion::new(5, 15, 0);
-
-/// Which hooks see socket calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SocketTier {
-    /// The best that the kernel has; what is missing is reported.
-    #[default]
-    Auto,
-    /// `sock_send_length` and `sock_recv_length`, or fail.
-    A,
-}
 
 /// Whether arrival and delivery are seen on the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,17 +109,21 @@ impl Session {
         let kernel = check_host()?;
         let ring_bytes = ring_size(settings.ring_bytes);
         let network_timing = settings.network_timing != NetworkTiming::Off;
-        let options = Options { ring_bytes, offsets: offsets(), kernel, network_timing };
+        let btf = btf();
+        let offsets = offsets(btf.as_ref());
+        let tier = Tier::pick(settings.socket_tier, btf.as_ref(), &offsets)?;
+        let options = Options { ring_bytes, offsets, kernel, network_timing, tier };
         let (attacher, maps) = attach::load(BPF_OBJECT, &options)?;
         let mut status = Status {
             ring_bytes,
+            socket: tier.into(),
             probes: attacher.verdicts(),
             verified_instructions: attacher.verified_instructions(),
             ..Status::default()
         };
         status.judge_readiness();
-        if settings.socket_tier == SocketTier::A && !has_tier_a(&status) {
-            return Err(ProbeError::SocketTier);
+        if settings.socket_tier != SocketTier::Auto {
+            check_tier(tier, &status)?;
         }
         if settings.network_timing == NetworkTiming::On {
             check_network_timing(&status)?;
@@ -222,12 +217,18 @@ pub(super) fn in_host_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.to_str() == Some(HOST_PID_NAMESPACE))
 }
 
-/// Without them, addresses, ports and namespaces of connections stay unknown; all else works.
-fn offsets() -> Offsets {
-    Btf::vmlinux().and_then(|btf| btf.socket_offsets()).unwrap_or_else(|error| {
-        tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
-        Offsets::default()
-    })
+/// Type information; without it some things stay unknown.
+fn btf() -> Option<Btf> {
+    let warn =
+        |error| tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
+    Btf::vmlinux().map_err(warn).ok()
+}
+
+/// Without them, addresses, ports and namespaces of connections stay unknown, and there is no tier B; all else works.
+fn offsets(btf: Option<&Btf>) -> Offsets {
+    let warn =
+        |error| tracing::warn!(error = chain(&error), "addresses and ports of connections will be unknown");
+    btf.and_then(|btf| btf.socket_offsets().map_err(warn).ok()).unwrap_or_default()
 }
 
 /// The kernel takes powers of two, and at least a page.
@@ -245,11 +246,16 @@ fn check_network_timing(status: &Status) -> Result<(), ProbeError> {
     }
 }
 
-fn has_tier_a(status: &Status) -> bool {
-    let tier_a = |program: &str| {
-        status.probes.iter().any(|probe| probe.program == program && probe.state == State::Attached)
-    };
-    tier_a(wire::names::PROG_SOCK_RECV) && tier_a(wire::names::PROG_SOCK_SEND)
+fn check_tier(tier: Tier, status: &Status) -> Result<(), ProbeError> {
+    for program in tier.programs() {
+        let probe = status.probes.iter().find(|probe| probe.program == *program);
+        if probe.is_none_or(|probe| probe.state != State::Attached) {
+            let reason = probe.and_then(|probe| probe.reason.clone());
+            let reason = reason.unwrap_or_else(|| format!("{program} is not attached"));
+            return Err(ProbeError::SocketTier { tier: tier.name(), reason });
+        }
+    }
+    Ok(())
 }
 
 fn wanted(settings: &Settings) -> Wanted {

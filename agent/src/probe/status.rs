@@ -5,11 +5,19 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use wire::names;
 
-use super::verdict::{ProbeVerdict, State};
+use super::{
+    tier::Tier,
+    verdict::{ProbeVerdict, State},
+};
 
 /// Programs without which the product does not work.
-const ESSENTIAL: [&str; 4] =
-    [names::PROG_SOCK_RECV, names::PROG_SOCK_SEND, names::PROG_SYNC_ENTER, names::PROG_SYNC_RETURN];
+const ESSENTIAL: [&str; 5] = [
+    names::PROG_SOCK_RECV,
+    names::PROG_SOCK_SEND,
+    names::PROG_SOCK_EXIT,
+    names::PROG_SYNC_ENTER,
+    names::PROG_SYNC_RETURN,
+];
 
 /// State of the attaching side at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,12 +30,31 @@ pub struct Status {
     pub probes: Vec<ProbeVerdict>,
     /// Services found.
     pub services: Vec<ServiceStatus>,
+    /// How socket calls are seen.
+    pub socket: SocketStatus,
     /// Size of the ring buffer.
     pub ring_bytes: u32,
     /// Instructions the kernel's verifier walked, by loaded program.
     pub verified_instructions: BTreeMap<String, u32>,
     /// The search for processes.
     pub scan: ScanStatus,
+}
+
+/// How socket calls are seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SocketStatus {
+    /// Which hooks.
+    pub tier: Tier,
+    /// What they cost.
+    pub cost: &'static str,
+    /// What they do not see.
+    pub not_seen: &'static str,
+}
+
+impl From<Tier> for SocketStatus {
+    fn from(tier: Tier) -> Self {
+        Self { tier, cost: tier.cost(), not_seen: tier.blind_spots() }
+    }
 }
 
 /// One service.

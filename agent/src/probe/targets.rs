@@ -112,7 +112,12 @@ impl Kind {
                 names::PROG_COPY,
                 names::PROG_LAUNCH,
             ],
-            Self::Tls => &[names::PROG_TLS_RETURN, names::PROG_TLS_ENTER, names::PROG_TLS_FREE],
+            Self::Tls => &[
+                names::PROG_TLS_RETURN,
+                names::PROG_TLS_ENTER,
+                names::PROG_TLS_HANDSHAKE,
+                names::PROG_TLS_FREE,
+            ],
         }
     }
 

@@ -59,6 +59,13 @@ pub const FUNCTIONS: &[Function] = &[
         prototype: "int SSL_write_ex(SSL *ssl, const void *buf, size_t num, size_t *written)",
     },
     Function {
+        symbol: "SSL_do_handshake",
+        cookie: 0,
+        programs: &[names::PROG_TLS_HANDSHAKE],
+        required: true,
+        prototype: "int SSL_do_handshake(SSL *ssl)",
+    },
+    Function {
         symbol: "SSL_free",
         cookie: 0,
         programs: &[names::PROG_TLS_FREE],

@@ -56,7 +56,7 @@ impl Busy {
     fn until(&self, t: u64) -> u64 {
         let next = self.spans.partition_point(|s| s.begin < t);
         match next.checked_sub(1).map(|i| self.spans[i]) {
-            Some(span) => span.before + t.min(span.end) - span.begin,
+            Some(span) => span.before + (t.min(span.end) - span.begin),
             // What was pruned counts as before everything.
             None => self.spans.front().map_or(0, |s| s.before),
         }

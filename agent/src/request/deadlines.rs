@@ -96,12 +96,14 @@ mod tests {
         all.last().flatten().map(|d| (d.wait_ns / MS, d.samples))
     }
 
+    /// Name, waits, what is said of the last one: after how long, and how many are alike.
+    type Case = (&'static str, Vec<u64>, Option<(u64, u64)>);
+
     #[test]
     fn waits_that_are_alike_are_a_setting() {
         let spread: Vec<u64> = (0..60).map(|n| 1000 + 150 * n).collect();
         let with = |more: &[u64]| [&spread, more].concat();
-        // Name, waits, what is said of the last one: after how long, and how many are alike.
-        let cases: Vec<(&str, Vec<u64>, Option<(u64, u64)>)> = vec![
+        let cases: Vec<Case> = vec![
             ("three are few", vec![5000, 5001, 5003], None),
             ("four are enough", vec![5000, 5001, 5003, 5040], Some((5003, 4))),
             ("a long one varies more", vec![60_000, 60_300, 60_500, 60_600], Some((60_500, 4))),

@@ -10,6 +10,7 @@ const THREADS_KEPT: usize = 256;
 
 /// One request in flight.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
 pub(crate) struct Live {
     /// Its service.
     pub(crate) service: ServiceId,

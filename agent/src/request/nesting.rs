@@ -11,15 +11,13 @@
 //! waits for an inner one only as long as records of two processors can be out of order, or until it is given up
 //! ([`PATIENCE_NS`]). One that fits nothing, a proxy's own probe among them, stands for itself.
 
+mod choice;
 mod fit;
 mod merge;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::{
-    fit::Fit,
-    merge::{Part, merge},
-};
+use self::merge::{Part, merge};
 use super::{record::Outcome, requests::Ended};
 use crate::{
     health::Health,
@@ -28,8 +26,6 @@ use crate::{
 
 /// Exchanges that are kept, in flight or over.
 const KEPT: usize = 65_536;
-/// Outer exchanges that are looked at for one inner, newest first.
-const CANDIDATES: usize = 256;
 /// How long an outer exchange waits for an inner one that does not end. Servers that do not notice that nobody waits
 /// for the answer any more go on for as long as they like.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -83,22 +79,22 @@ pub(super) struct Nesting {
 }
 
 impl Nesting {
-    /// A request begins to be read by process `pid`.
-    ///
-    /// Returns the oldest one, if that was over and had to make room.
+    /// A request begins to be read by process `pid`. The oldest exchange makes room for it if it must, to `out` if it
+    /// is over.
     pub(super) fn begun(
         &mut self,
         id: ExchangeId,
         pid: u32,
         begun_ns: u64,
         health: &mut Health,
-    ) -> Option<Box<Ended>> {
-        let is_full = self.all.len() >= KEPT;
-        let oldest = self.all.keys().next().copied().filter(|_| is_full);
-        let evicted = oldest.and_then(|oldest| {
+        out: &mut VecDeque<Box<Ended>>,
+    ) {
+        if self.all.len() >= KEPT
+            && let Some(oldest) = self.all.keys().next().copied()
+        {
             health.limit("nested_exchanges");
-            self.forget(oldest)
-        });
+            self.forget(oldest, health, out);
+        }
         let entry = Entry {
             pid,
             begun_ns,
@@ -112,20 +108,20 @@ impl Nesting {
         };
         self.all.insert(id, entry);
         self.answering.entry(pid).or_default().insert(id);
-        evicted
     }
 
-    /// It was none.
-    pub(super) fn forget(&mut self, id: ExchangeId) -> Option<Box<Ended>> {
-        let entry = self.remove(id)?;
+    /// It was none, or is not known any more. What is over of it and of what belonged to it goes to `out`.
+    pub(super) fn forget(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
+        let Some(entry) = self.remove(id) else { return };
         for inner in entry.inner {
-            if let Some(inner) = self.all.get_mut(&inner) {
-                inner.link = None;
+            let Some(part) = self.all.get_mut(&inner) else { continue };
+            part.link = None;
+            if matches!(part.stage, Stage::Whole(_)) {
+                self.release(inner, health, out);
             }
         }
-        match entry.stage {
-            Stage::Open => None,
-            Stage::Waiting(ended, _) | Stage::Whole(ended) => Some(ended),
+        if let (Stage::Waiting(ended, _) | Stage::Whole(ended), false) = (entry.stage, entry.is_late) {
+            out.push_back(ended);
         }
     }
 
@@ -167,7 +163,7 @@ impl Nesting {
         let Some(entry) = self.all.get_mut(&id) else { return false };
         entry.is_answered = is_answered(ended.outcome);
         self.choose(id);
-        self.exchange_inner(id);
+        self.swap(id);
         self.all.get(&id).is_some_and(|entry| !entry.inner.is_empty())
     }
 
@@ -188,11 +184,11 @@ impl Nesting {
         ended: Box<Ended>,
         now: u64,
         health: &mut Health,
-        out: &mut Vec<Box<Ended>>,
+        out: &mut VecDeque<Box<Ended>>,
     ) {
         let id = ended.exchange.id;
         let Some((id, entry)) = id.and_then(|id| self.all.get_mut(&id).map(|entry| (id, entry))) else {
-            return out.push(ended);
+            return out.push_back(ended);
         };
         entry.stage = Stage::Waiting(ended, now);
         self.waiting.insert((now, id));
@@ -209,61 +205,67 @@ impl Nesting {
     }
 
     /// Time passes: what has waited too long goes to `out`.
-    pub(super) fn tick(&mut self, now: u64, health: &mut Health, out: &mut Vec<Box<Ended>>) {
+    pub(super) fn tick(&mut self, now: u64, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
         let limit = now.saturating_sub(PATIENCE_NS);
         while let Some((_, id)) = self.waiting.first().copied().filter(|(since, _)| *since <= limit) {
+            self.waiting.pop_first();
             health.limit("nested_unfinished");
             self.give_up(id);
             self.settle(id, health, out);
         }
     }
 
-    /// Nothing more comes: everything that is over, by itself.
-    pub(super) fn end(&mut self, out: &mut Vec<Box<Ended>>) {
-        for entry in std::mem::take(self).all.into_values() {
-            if let (Stage::Waiting(ended, _) | Stage::Whole(ended), false) = (entry.stage, entry.is_late) {
-                out.push(ended);
-            }
+    /// Nothing more comes: everything that is over, with what is over of it.
+    pub(super) fn end(&mut self, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
+        self.tick(u64::MAX, health, out);
+        let left: Vec<ExchangeId> = self.all.keys().copied().collect();
+        for id in left {
+            self.forget(id, health, out);
         }
     }
 
     /// An exchange that is over goes where it belongs, if nothing is missing of it.
-    fn settle(&mut self, id: ExchangeId, health: &mut Health, out: &mut Vec<Box<Ended>>) {
-        let mut next = Some(id);
-        while let Some(id) = next {
-            let Some(link) = self.complete(id, health) else { return };
-            next = match link.and_then(|link| self.all.get(&link.outer).map(|outer| (link.outer, outer))) {
-                Some((outer, entry)) => matches!(entry.stage, Stage::Waiting(..)).then_some(outer),
-                None => {
-                    let is_late = self.all.get(&id).is_some_and(|entry| entry.is_late);
-                    let ended = self.forget(id);
-                    if is_late {
-                        health.ignore("nested_after_outer");
-                    } else {
-                        out.extend(ended);
-                    }
-                    None
-                }
+    fn settle(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
+        let mut id = id;
+        while self.complete(id, health) {
+            let link = self.all.get(&id).and_then(|entry| entry.link);
+            let Some(outer) = link.map(|link| link.outer).filter(|outer| self.all.contains_key(outer)) else {
+                return self.release(id, health, out);
             };
+            id = outer;
         }
     }
 
-    /// Joins an exchange that is over with what belongs to it, if all of that is over too; then, what it belongs to.
-    fn complete(&mut self, id: ExchangeId, health: &mut Health) -> Option<Option<Link>> {
-        let entry = self.all.get(&id)?;
-        let is_whole = |id| self.all.get(id).is_none_or(|inner| matches!(inner.stage, Stage::Whole(_)));
-        if !entry.inner.iter().all(is_whole) {
-            return None;
+    /// An exchange that is over with all that belongs to it, and belongs to none.
+    fn release(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
+        let Some(entry) = self.all.get(&id) else { return };
+        if entry.is_late {
+            health.ignore("nested_after_outer");
+        } else if entry.client.is_some() && !entry.sight.probe {
+            health.count("without_outer");
         }
-        let parts: Vec<Part> = entry.inner.clone().into_iter().filter_map(|inner| self.part(inner)).collect();
-        (0..parts.len()).for_each(|_| health.count("nested"));
-        let entry = self.all.get_mut(&id)?;
-        let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) else {
-            return None;
+        self.forget(id, health, out);
+    }
+
+    /// Joins an exchange that waits with what belongs to it, if all of that is over too. Whether it is whole by that.
+    fn complete(&mut self, id: ExchangeId, health: &mut Health) -> bool {
+        let is_whole = |id| self.all.get(id).is_none_or(|inner| matches!(inner.stage, Stage::Whole(_)));
+        let ready = self.all.get(&id).filter(|entry| entry.inner.iter().all(is_whole));
+        let Some(inner) =
+            ready.filter(|entry| matches!(entry.stage, Stage::Waiting(..))).map(|e| e.inner.clone())
+        else {
+            return false;
         };
-        entry.stage = Stage::Whole(merge(ended, parts));
-        self.waiting.remove(&(since, id));
-        Some(entry.link)
+        let parts: Vec<Part> = inner.into_iter().filter_map(|inner| self.part(inner)).collect();
+        for _ in &parts {
+            health.count("nested");
+        }
+        let Some(entry) = self.all.get_mut(&id) else { return false };
+        if let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) {
+            entry.stage = Stage::Whole(merge(ended, parts));
+            self.waiting.remove(&(since, id));
+        }
+        true
     }
 
     fn part(&mut self, id: ExchangeId) -> Option<Part> {
@@ -285,94 +287,6 @@ impl Nesting {
                 part.is_late = !is_answered;
             }
         }
-    }
-}
-
-impl Nesting {
-    /// Chooses what an exchange belongs to, as far as that is not certain yet.
-    fn choose(&mut self, id: ExchangeId) {
-        let Some((entry, client)) = self.all.get(&id).and_then(|e| e.client.map(|client| (e, client))) else {
-            return;
-        };
-        let before = entry.link;
-        if before.is_some_and(|link| link.certain) || entry.is_late {
-            return;
-        }
-        let mut fits: Vec<(Fit, std::cmp::Reverse<ExchangeId>)> =
-            self.candidates(id, entry, client).map(|(outer, fit)| (fit, std::cmp::Reverse(outer))).collect();
-        fits.sort_unstable();
-        let link = fits.last().map(|(best, outer)| {
-            let choices = before.map_or(fits.len(), |link| link.choices.max(fits.len()));
-            let rival = fits.iter().rev().nth(1);
-            let is_clear = rival.is_none_or(|(rival, _)| rival.strong < best.strong);
-            // One that is gone could have been it.
-            let is_complete = choices == fits.len() || best.is_identity();
-            Link { outer: outer.0, certain: is_clear && is_complete, choices }
-        });
-        self.link(id, link);
-    }
-
-    fn link(&mut self, id: ExchangeId, link: Option<Link>) {
-        let Some(entry) = self.all.get_mut(&id) else { return };
-        let before = std::mem::replace(&mut entry.link, link);
-        if let Some(outer) = before.and_then(|link| self.all.get_mut(&link.outer)) {
-            outer.inner.retain(|inner| *inner != id);
-        }
-        if let Some(outer) = link.and_then(|link| self.all.get_mut(&link.outer)) {
-            outer.inner.push(id);
-        }
-    }
-
-    /// What an exchange could belong to, and how well it fits.
-    fn candidates<'a>(
-        &'a self,
-        id: ExchangeId,
-        inner: &'a Entry,
-        client: Client,
-    ) -> impl Iterator<Item = (ExchangeId, Fit)> + 'a {
-        let outer = self.answering.get(&client.pid).into_iter().flat_map(move |ids| ids.range(..id).rev());
-        let outer = outer.filter_map(|id| self.all.get(id).map(|entry| (*id, entry)));
-        let possible = outer.filter(move |(_, outer)| {
-            // A probe of its own is no part of what a proxy is asked.
-            let is_probe = inner.sight.probe && !outer.sight.probe;
-            !matches!(outer.stage, Stage::Whole(_)) && outer.begun_ns <= inner.begun_ns && !is_probe
-        });
-        possible.take(CANDIDATES).map(move |(outer, entry)| {
-            let is_free = entry.inner.iter().all(|other| *other == id);
-            (outer, Fit::of(&entry.sight, &inner.sight, client, is_free, entry.is_answered))
-        })
-    }
-
-    /// An answer is over: what belongs to another one in flight may fit it better than what belongs to it.
-    fn exchange_inner(&mut self, id: ExchangeId) {
-        let Some(outer) = self.all.get(&id) else { return };
-        let own = outer.inner.iter().find(|inner| self.is_guess(**inner)).copied();
-        if own.is_none() && !outer.inner.is_empty() {
-            return;
-        }
-        let fit = |inner: ExchangeId, outer: &Entry| {
-            let entry = self.all.get(&inner)?;
-            Some(Fit::of(&outer.sight, &entry.sight, entry.client?, true, outer.is_answered))
-        };
-        let asked = self.asking.get(&outer.pid).into_iter().flat_map(|ids| ids.range(id..).rev());
-        let guesses = asked.filter(|inner| self.is_guess(**inner)).take(CANDIDATES);
-        let whole = guesses.filter(|inner| matches!(self.all[*inner].stage, Stage::Whole(_)));
-        let best = whole.filter_map(|inner| Some((fit(*inner, outer)?, *inner))).max();
-        let (Some((best, inner)), now) = (best, own.and_then(|own| fit(own, outer))) else { return };
-        let Some(link) = self.all[&inner].link.filter(|link| link.outer != id) else { return };
-        let there = self.all.get(&link.outer).and_then(|other| fit(inner, other));
-        if now.is_some_and(|now| now >= best) || there.is_some_and(|there| there >= best) {
-            return;
-        }
-        self.link(inner, Some(Link { outer: id, ..link }));
-        if let Some(own) = own {
-            let before = self.all[&own].link;
-            self.link(own, before.map(|before| Link { outer: link.outer, ..before }));
-        }
-    }
-
-    fn is_guess(&self, inner: ExchangeId) -> bool {
-        self.all.get(&inner).and_then(|entry| entry.link).is_some_and(|link| !link.certain)
     }
 }
 

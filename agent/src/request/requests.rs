@@ -1,6 +1,6 @@
 //! Joining what tracking says of requests and of steps, request by request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use wire::{counter::Counter, cuda};
 
@@ -82,7 +82,7 @@ pub struct Requests {
     services: BTreeMap<ServiceId, Service>,
     nesting: Nesting,
     /// Requests that became whole.
-    whole: Vec<Box<Ended>>,
+    whole: VecDeque<Box<Ended>>,
     scratch: Scratch,
     /// Records that the kernel side has lost, as last seen.
     losses: u64,
@@ -97,9 +97,12 @@ impl Requests {
     /// Takes one piece of news and appends what became final to `out`.
     pub fn apply(&mut self, tracked: Tracked, health: &mut Health, out: &mut Vec<Settled>) {
         match tracked {
-            Tracked::Begun { exchange, pid, time_ns } => self.begun(exchange, pid, time_ns, health),
+            Tracked::Begun { exchange, pid, time_ns } => {
+                self.nesting.begun(exchange, pid, time_ns, health, &mut self.whole);
+            }
             Tracked::Forgotten { exchange } => {
-                self.nesting.forget(exchange);
+                self.nesting.forget(exchange, health, &mut self.whole);
+                self.hand_out(health, out);
             }
             Tracked::RequestRead { exchange, service, time_ns, tid, client, sight } => {
                 self.forwarded(exchange, service, client, *sight);
@@ -130,7 +133,7 @@ impl Requests {
                 self.hand_out(health, out);
             }
             Tracked::End { .. } => {
-                self.nesting.end(&mut self.whole);
+                self.nesting.end(health, &mut self.whole);
                 self.hand_out(health, out);
                 health.limit_by("requests_unfinished_at_end", self.live.len() as u64);
                 *self = Self::default();
@@ -255,11 +258,6 @@ impl Requests {
             });
             out.push(Settled::Request(ended));
         }
-    }
-
-    fn begun(&mut self, id: ExchangeId, pid: u32, time_ns: u64, health: &mut Health) {
-        let evicted = self.nesting.begun(id, pid, time_ns, health);
-        self.whole.extend(evicted);
     }
 
     /// Takes a request out of the books.

@@ -103,7 +103,7 @@ impl Service {
     pub(crate) fn step(&mut self, pid: u32, step: StepInfo, returns_data: bool) -> bool {
         self.writers.step(step.tid);
         let (process, forgot) = self.process(pid);
-        let idle_before = step.begin > process.log.last_end() + IDLE_NS;
+        let idle_before = step.begin > process.log.last_end().saturating_add(IDLE_NS);
         process.log.returns_data |= returns_data;
         let evicted = process.log.push(step);
         if idle_before {
@@ -119,7 +119,7 @@ impl Service {
 
     /// At `t` the engine may still have been busy with a request that is over.
     pub(crate) fn leftovers(&self, t: u64) -> bool {
-        self.cut_off_ns.is_some_and(|cut| t < cut + LEFTOVER_NS)
+        self.cut_off_ns.is_some_and(|cut| t < cut.saturating_add(LEFTOVER_NS))
     }
 
     /// A request ended whose steps are not known.
@@ -129,7 +129,7 @@ impl Service {
 
     /// Around `t`, a request in flight without content may be in any step, for all that is known.
     pub(crate) fn blurred(&self, t: u64) -> bool {
-        self.blurred_ns.is_some_and(|last| t < last + BLUR_NS)
+        self.blurred_ns.is_some_and(|last| t < last.saturating_add(BLUR_NS))
     }
 
     /// The engine of a request that process `reader` read and that lived in `[from, to]`: the reader itself if it

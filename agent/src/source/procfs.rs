@@ -143,18 +143,32 @@ impl ProcFs {
     /// The listening TCP sockets of the process's network namespace, whoever owns them.
     pub fn listeners(&self, pid: u32) -> Result<Vec<Listener>, ProcError> {
         let mut all = Vec::new();
-        for name in ["net/tcp", "net/tcp6"] {
+        for (name, totals, protocol) in
+            [("net/tcp", "net/sockstat", "TCP:"), ("net/tcp6", "net/sockstat6", "TCP6:")]
+        {
+            // The kernel goes through its table of all connections, however few are the namespace's own.
+            if self.has_none(pid, totals, protocol) {
+                continue;
+            }
             let path = self.path(pid, name);
             let file = match File::open(&path) {
                 Ok(file) => file,
                 Err(error) if name == "net/tcp6" && error.kind() == io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(read_error(&path, source)),
             };
-            // A small buffer: listening sockets come first, and nothing behind them is wanted.
-            listeners(&mut BufReader::with_capacity(4096, file), &mut all)
+            // A small buffer: listening sockets come first, and the kernel has to look for what is behind them.
+            listeners(&mut BufReader::with_capacity(512, file), &mut all)
                 .map_err(|source| read_error(&path, source))?;
         }
         Ok(all)
+    }
+
+    /// The namespace's totals say that it has no socket of the protocol.
+    fn has_none(&self, pid: u32, totals: &str, protocol: &str) -> bool {
+        let text = read_small(&self.path(pid, totals)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().find_map(|line| line.strip_prefix(protocol));
+        line.is_some_and(|line| line.split_ascii_whitespace().take(2).eq(["inuse", "0"]))
     }
 
     /// Inodes of the sockets that the process has open.
@@ -261,6 +275,21 @@ mod tests {
         assert_eq!(procfs.container(7).unwrap(), Some("ab".repeat(32)));
         assert_eq!(procfs.socket_inodes(7).unwrap(), [4242]);
         assert_eq!(procfs.listeners(7).unwrap(), [Listener { inode: 4242, port: 8000 }]);
+    }
+
+    #[test]
+    fn a_namespace_without_sockets_is_not_searched_for_listening_ones() {
+        let (root, procfs) = fake();
+        let totals = |text| fs::write(root.path().join("7/net/sockstat"), text).unwrap();
+        for (text, found) in [
+            ("sockets: used 9\nTCP: inuse 2 orphan 0 tw 0 alloc 2 mem 0\nUDP: inuse 0 mem 0\n", 1),
+            ("sockets: used 9\nTCP: inuse 0 orphan 0 tw 0 alloc 2 mem 0\n", 0),
+            ("TCP: something else\n", 1),
+            ("", 1),
+        ] {
+            totals(text);
+            assert_eq!(procfs.listeners(7).unwrap().len(), found, "{text:?}");
+        }
     }
 
     #[test]

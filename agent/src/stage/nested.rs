@@ -3,7 +3,7 @@
 use super::scenarios::{ENGINE, FRONT, MS, SERVICE, content, finished, one, stages, step, stream, want};
 use crate::{
     request::record::{Confidence, Flag},
-    track::{Client, Exchange, ExchangeId, ServiceId, Tracked},
+    track::{Client, Exchange, ExchangeId, ServiceId, Sight, Tracked},
 };
 
 const PROXY: u32 = 50;
@@ -26,13 +26,16 @@ fn pair(proxy_service: ServiceId) -> (Exchange, Exchange) {
 fn began(exchange: &Exchange) -> [Tracked; 2] {
     let (id, pid) = (exchange.id.unwrap(), exchange.pid);
     let time_ns = exchange.read_done_ns.unwrap();
+    // Of the answer nothing is known yet.
+    let asked = Sight { chunks: None, output_tokens: None, ..exchange.sight() };
+    let asked = Sight { first_token_ns: None, last_byte_out_ns: None, ..asked };
     let read = Tracked::RequestRead {
         exchange: id,
         service: exchange.service.unwrap(),
         time_ns,
         tid: pid,
         client: exchange.client,
-        sight: Box::new(exchange.sight()),
+        sight: Box::new(asked),
     };
     [Tracked::Begun { exchange: id, pid, time_ns }, read]
 }

@@ -126,7 +126,9 @@ fn around(stamps: &Stamps, inner: &Inner) -> Vec<(Stage, [u64; 2])> {
 fn stream_times(record: &mut RequestRecord, exchange: &Exchange) {
     record.output_tokens = exchange.output_tokens;
     record.tokens_source = exchange.tokens_source.map(str::to_owned);
-    if exchange.streaming == Some(true) {
+    // Events that nobody could read are not none.
+    let is_unread = exchange.flags.contains(&Flag::Opaque) && exchange.content_total == 0;
+    if exchange.streaming == Some(true) && !is_unread {
         record.chunks = Some(exchange.content_total);
     }
     let Some(first) = exchange.first_token_ns else { return };

@@ -108,6 +108,11 @@ impl Connection {
         self.flows.iter_mut().for_each(Flow::doubt);
     }
 
+    /// The thread was the last to read from it.
+    pub(super) fn is_read_by(&self, tid: u32) -> bool {
+        self.flows[0].last().is_some_and(|carrier| carrier.header.tid == tid)
+    }
+
     /// It carries application data, and nobody's plaintext: told once, as soon as it is sure.
     pub(super) fn becomes_opaque(&mut self, is_closing: bool) -> bool {
         let has_request = self.flows[0].app_bytes > MIN_REQUEST;

@@ -60,6 +60,7 @@ impl Links {
             ssl.sock = Some(id);
         }
         self.unlinked.retain(|unlinked| *unlinked != key);
+        self.unread.retain(|unread| *unread != id);
     }
 
     /// The link of this one, if it has one, is wrong.
@@ -90,8 +91,7 @@ impl Links {
         out.push(verdict(NOBODY, tls::UNLINKED, chunk.len.into(), header));
     }
 
-    /// The last thing the thread did was to read a record of exactly this length, from a connection that nobody is
-    /// known to use.
+    /// The thread read a record of exactly this length from a connection that nobody is known to use.
     fn prove_by_read(
         &mut self,
         key: SslKey,
@@ -99,15 +99,29 @@ impl Links {
         data: &tls::Data,
         out: &mut Vec<Vec<u8>>,
     ) -> bool {
-        let Some(&id) = self.last_read.get(&data.header.tid) else { return false };
-        let Some(connection) = self.connection(id) else { return false };
-        if connection.ssl.is_some() || !connection.may_hold(chunk, DIR_RECV) {
-            return false;
-        }
-        let Some(record) = connection.read(chunk, data.requested) else { return false };
+        let Some(id) = self.only_reader(key, chunk, data.header.tid) else { return false };
+        let record = self.connection(id).and_then(|connection| connection.read(chunk, data.requested));
+        let Some(record) = record else { return false };
         self.link(key, id, &data.header, out);
         out.push(record);
         true
+    }
+
+    /// The connection that it shook hands on, or else the only one that it can be.
+    fn only_reader(&self, key: SslKey, chunk: &Chunk, tid: u32) -> Option<SockId> {
+        let fits = |id: &SockId| match self.sockets.get(id) {
+            Some(Socket::Tls(connection)) => {
+                connection.ssl.is_none() && connection.is_read_by(tid) && connection.may_hold(chunk, DIR_RECV)
+            }
+            _ => false,
+        };
+        if let Some(shook) = self.ssls.get(&key).and_then(|ssl| ssl.shook)
+            && fits(&shook)
+        {
+            return Some(shook);
+        }
+        let mut fitting = self.unread.iter().copied().filter(fits);
+        fitting.next().filter(|_| fitting.next().is_none())
     }
 
     /// From the connection that it is linked to; `None` if that cannot be.

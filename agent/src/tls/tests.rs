@@ -353,6 +353,30 @@ fn what_was_written_first_is_proven_by_its_record() {
     assert!(said[1].starts_with("1 writes 0+20"), "{said:?}");
 }
 
+/// Handshakes of two connections end in one turn of a loop, and their first requests, of one length, are read in a
+/// later one.
+#[test]
+fn what_was_read_before_the_turn_is_told_by_the_handshake() {
+    for with_handshake in [true, false] {
+        let mut rig = Rig::shaken();
+        for (sock, ssl) in [(1, 7), (2, 8)] {
+            rig.recv(sock, &sealed("GET /x"));
+            if with_handshake {
+                rig.plain(ssl, NONE, DIR_RECV, "", 0);
+            }
+        }
+        rig.read(7, "GET /x");
+        rig.read(8, "GET /x");
+        let said = rig.said();
+        if with_handshake {
+            assert_eq!(said.len(), 4, "{said:?}");
+            assert!(said[1].starts_with("1 reads 0+6") && said[3].starts_with("2 reads 0+6"), "{said:?}");
+        } else {
+            assert_eq!(said, ["unlinked 6 bytes", "unlinked 6 bytes"]);
+        }
+    }
+}
+
 /// The library uses the socket itself: its calls lie within the library's.
 #[test]
 fn a_call_within_the_call_links() {

@@ -41,6 +41,11 @@ pub(super) fn ends(data: &socket::Data) -> bool {
     data.flags & socket::FLAG_MORE == 0
 }
 
+/// It moved less than it could have: the socket was full. (Of a call that goes on in other records, the last one tells.)
+pub(super) fn is_short(data: &socket::Data) -> bool {
+    ends(data) && i64::from(data.requested) > i64::from(data.result)
+}
+
 /// Bytes of the call from the record's first on; of a call that goes on in other records more than any it could have.
 pub(super) fn extent(data: &socket::Data) -> u64 {
     if ends(data) { u64::try_from(data.result).unwrap_or_default() } else { u64::MAX }

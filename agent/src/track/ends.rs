@@ -43,8 +43,7 @@ impl End {
 
 /// Address of the kernel's socket at the other end of a unix socket, an opaque number; 0 when it is not known.
 fn unix_peer(open: &Open) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = open.peer_addr;
-    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    open.peer_addr.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 /// An address in its usual form: one of IPv4 is never written as one of IPv6.

@@ -212,7 +212,7 @@ impl Exchanges {
     /// So many bytes of the request were read.
     pub(super) fn request_bytes(&mut self, len: u64) {
         if let Some(open) = self.current_request() {
-            open.exchange.bytes_in += len;
+            open.exchange.bytes_in = open.exchange.bytes_in.saturating_add(len);
         }
     }
 

@@ -7,6 +7,7 @@
 //! | [`fields`] | which headers matter, and what they say |
 //! | [`half`], [`losses`] | one direction; what a loss does to it |
 //! | [`streams`] | exchanges |
+//! | [`control`] | resets, settings, and what else is not of a message |
 //! | [`windows`] | flow control, and who waits for it |
 //!
 //! What a loss does: inside a frame, only its own stream notices. Beyond its end, everything in that direction may
@@ -15,6 +16,7 @@
 //! when no answer was open whose headers or gRPC status were still to come. After any loss the windows of flow control are
 //! not known any more.
 
+mod control;
 mod fields;
 mod find;
 mod frame;
@@ -45,13 +47,6 @@ use streams::Streams;
 
 /// As in records.
 pub(super) const PROTOCOL: &str = "HTTP/2";
-/// The setting of a stream's window.
-const INITIAL_WINDOW_SIZE: u16 = 4;
-/// Bits of a window's growth; the one above has no meaning.
-const MAX_WINDOW: u32 = (1 << 31) - 1;
-/// The setting that limits the length of frames.
-const MAX_FRAME_SIZE: u16 = 5;
-
 /// The first bytes of a connection, as far as they are there, are a client's preface.
 pub(super) fn begins_preface(bytes: &[u8]) -> bool {
     let len = bytes.len().min(PREFACE.len());
@@ -194,7 +189,7 @@ impl Http2 {
         match side {
             Side::Request => self.streams.arrivals = Arrivals::new(data.network, at.time_ns),
             Side::Response => {
-                self.streams.wrote(at.time_ns, u64::from(data.requested) > len);
+                self.streams.wrote(at.time_ns, call::is_short(data));
                 self.streams.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
                 self.streams.deliveries.reach(data.offset);
             }
@@ -303,38 +298,6 @@ impl Http2 {
         }
         if is_of_message(frame) {
             self.streams.bytes(side, frame.stream, HEADER as u64, at);
-        }
-    }
-
-    fn value(&mut self, side: Side, frame: Header, value: [u8; 8], at: Stamp, cx: &mut Context<'_>) {
-        match (frame.kind, side) {
-            (Kind::Settings, _) => self.setting(side, value, at),
-            (Kind::Reset, Side::Request) => self.streams.finish(frame.stream, Ending::ClientGone, at, cx),
-            (Kind::Reset, Side::Response) => self.streams.finish(frame.stream, Ending::ServerGone, at, cx),
-            (Kind::Window, Side::Request) => {
-                let [by @ .., _, _, _, _] = value;
-                self.streams.window_grew(frame.stream, u32::from_be_bytes(by) & MAX_WINDOW, at.time_ns);
-            }
-            (Kind::GoAway, Side::Response) => {
-                let [last @ .., _, _, _, _] = value;
-                self.streams.refuse(u32::from_be_bytes(last), Ending::ServerGone, at, cx);
-            }
-            _ => {}
-        }
-    }
-
-    /// One setting. What one side allows, the other one may send.
-    fn setting(&mut self, side: Side, value: [u8; 8], at: Stamp) {
-        let [high, low, value @ .., _, _] = value;
-        let value = u32::from_be_bytes(value);
-        match (u16::from_be_bytes([high, low]), side) {
-            (MAX_FRAME_SIZE, _) => {
-                let other = if side == Side::Request { Side::Response } else { Side::Request };
-                let frames = &mut self.half(other).frames;
-                frames.max = frames.max.max(value);
-            }
-            (INITIAL_WINDOW_SIZE, Side::Request) => self.streams.windows_begin_with(value, at.time_ns),
-            _ => {}
         }
     }
 

@@ -17,11 +17,12 @@ const KEPT_HEADERS: &[&[u8]] = &[
     b"inference-header-content-length",
     b"traceparent",
     b"transfer-encoding",
+    b"upgrade",
     b"x-request-id",
 ];
 /// Their values, where only some words matter; other values are masked from where they differ.
 const KEPT_VALUES: [Option<Words>; KEPT_HEADERS.len()] =
-    [Some(&[b"identity"]), None, Some(CONTENT_TYPES), None, None, None, None];
+    [Some(&[b"identity"]), None, Some(CONTENT_TYPES), None, None, None, Some(UPGRADES), None];
 /// Content types that are told apart, and the commonest of the others. Sorted, lower case.
 const CONTENT_TYPES: Words = &[
     b"application/json",
@@ -30,6 +31,9 @@ const CONTENT_TYPES: Words = &[
     b"application/x-ndjson",
     b"text/event-stream",
 ];
+
+/// Protocols that a connection can change to and that are told apart. Sorted, lower case.
+const UPGRADES: Words = &[b"h2c", b"websocket"];
 
 /// Words, sorted.
 type Words = &'static [&'static [u8]];
@@ -168,7 +172,7 @@ impl HeadMask {
 
     /// The byte that showed that this is no head must stay, since masked it would not show it.
     pub(super) fn needs_bad(self) -> bool {
-        matches!(self.place, Place::Target | Place::Query)
+        matches!(self.place, Place::TargetStart | Place::Target | Place::Authority(_) | Place::Query)
     }
 
     /// Masks the byte and says where that leads; `None` at the end of the head or when it cannot be one.

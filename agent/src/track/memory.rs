@@ -23,7 +23,7 @@
 /// The part that all connections share, bytes.
 pub(super) const MAX_HELD: usize = 64 << 20;
 /// What an exchange that is open holds, its strings, the readers of its bodies and its stream included.
-pub(super) const EXCHANGE: usize = 4096;
+pub(super) const EXCHANGE: usize = 5120;
 /// The same of a content event.
 pub(super) const EVENT: usize = size_of::<super::ContentEvent>();
 

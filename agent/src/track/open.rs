@@ -263,7 +263,7 @@ impl Open {
         if self.lost_bytes == 0 {
             self.sure_content = self.exchange.content.len();
         }
-        self.lost_bytes += len;
+        self.lost_bytes = self.lost_bytes.saturating_add(len);
     }
 
     /// One of them was not lost but late: two threads wrote, and their records came in the other order.

@@ -6,6 +6,8 @@
 //! record cannot be held back either, since its bytes are masked where they are before it is recorded. So a record
 //! from behind counts as late, and the gap it left was handled as one: nothing breaks, the exchange says `gap`.
 
+mod losses;
+
 use wire::socket;
 
 use super::{
@@ -148,15 +150,7 @@ impl Server {
             return;
         };
         *expected = Some(data.offset.saturating_add(len));
-        match side {
-            Side::Request => self.exchanges.read(at, Arrivals::new(data.network, at.time_ns)),
-            Side::Response => {
-                let full = u64::from(data.requested) > len;
-                let end = data.offset.saturating_add(len);
-                self.deliveries.wrote(end, data.network.last_ns);
-                self.exchanges.wrote(at.time_ns, full);
-            }
-        }
+        self.account(side, data, len, at);
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
             self.gap(side, missing, true, at, cx);
@@ -176,13 +170,7 @@ impl Server {
             if side == Side::Request {
                 self.exchanges.arrivals().reach(len - tail.len() as u64);
             }
-            let was_lost = self.direction(side).is_lost();
-            self.gap(side, middle, false, at, cx);
-            // A boundary was in it, and it is likely that the next such call has one too.
-            let is_lost = !was_lost && self.direction(side).is_lost();
-            if is_lost && !std::mem::replace(&mut self.wants_whole, true) {
-                cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
-            }
+            self.left_out(side, middle, at, cx);
         }
         if !tail.is_empty() {
             self.feed(side, tail, true, at, cx);
@@ -201,6 +189,17 @@ impl Server {
     /// Its exchange, which is answered on stream 1, the next byte of the requests, and the answers on their way.
     pub(super) fn hand_over(self) -> (Exchanges, Option<u64>, Deliveries) {
         (self.exchanges, self.expected[usize::from(socket::DIR_RECV)], self.deliveries)
+    }
+
+    /// Notes when the bytes of a call went.
+    fn account(&mut self, side: Side, data: &socket::Data, len: u64, at: Stamp) {
+        match side {
+            Side::Request => self.exchanges.read(at, Arrivals::new(data.network, at.time_ns)),
+            Side::Response => {
+                self.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
+                self.exchanges.wrote(at.time_ns, call::is_short(data));
+            }
+        }
     }
 
     fn direction(&mut self, side: Side) -> &mut Direction {
@@ -229,40 +228,6 @@ impl Server {
             self.lost_bytes(side, input, last, at, cx);
         }
         0
-    }
-
-    /// Bytes of which it is not known what they are, unless they end a chunked body.
-    fn lost_bytes(&mut self, side: Side, bytes: &mut [u8], last: bool, at: Stamp, cx: &mut Context<'_>) {
-        let in_message = match side {
-            Side::Request => self.exchanges.reading(),
-            Side::Response => self.exchanges.answering(),
-        };
-        let end = if last && in_message && self.closed.is_none() { ends_chunked(bytes) } else { 0 };
-        // The line end before the last chunk is what tells it.
-        let keep = if end > 0 { (end + 2).min(bytes.len()) } else { 0 };
-        let (bytes, kept) = bytes.split_at_mut(bytes.len() - keep);
-        match side {
-            _ if self.closed.is_some() => mask_all(bytes),
-            // The body may still tell something: neither JSON nor events need framing to be found again.
-            Side::Request if in_message => {
-                self.exchanges.request_body().feed(bytes);
-            }
-            Side::Response if in_message => self.exchanges.response_body(bytes, at, cx),
-            _ => mask_all(bytes),
-        }
-        self.unknown(side, (bytes.len() + kept.len()) as u64, at, cx);
-        if end > 0 {
-            self.direction(side).body(None);
-            self.end(side, at, cx);
-        }
-    }
-
-    fn unknown(&mut self, side: Side, len: u64, at: Stamp, cx: &mut Context<'_>) {
-        match side {
-            _ if self.closed.is_some() => {}
-            Side::Request => self.exchanges.request_bytes(len),
-            Side::Response => self.exchanges.response_unknown(len, at, cx),
-        }
     }
 
     fn end(&mut self, side: Side, at: Stamp, cx: &mut Context<'_>) {
@@ -350,82 +315,6 @@ impl Server {
         cx.health.ignore("bad_response");
         if !self.proven {
             self.finish(Ending::OutOfSight, "not_http1", at, cx);
-        }
-    }
-
-    /// Bytes that were not captured: of this call, or (`unseen`) of calls whose records were lost, so that it is
-    /// not known when they went.
-    fn gap(&mut self, side: Side, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
-        let gap = self.direction(side).gap(len);
-        if unseen && (gap == Gap::PastEnd || self.direction(side).ended()) {
-            self.exchanges.end_unseen(side);
-        }
-        match (gap, side) {
-            (Gap::InBody, Side::Request) => {
-                self.exchanges.request_bytes(len);
-                self.exchanges.request_body().gap(Some(len));
-            }
-            (Gap::InBody, Side::Response) => self.exchanges.response_gap(len, (!unseen).then_some(at)),
-            (Gap::PastEnd, Side::Request) => {
-                self.exchanges.requests_lost();
-                self.exchanges.request_end(at, cx);
-            }
-            (Gap::PastEnd, Side::Response) => {
-                self.exchanges.responses_lost();
-                self.exchanges.response_end(at, &mut self.deliveries, cx);
-            }
-            (Gap::Lost, Side::Request) => self.request_lost(len),
-            (Gap::Lost, Side::Response) => self.response_lost(len, unseen, at, cx),
-        }
-        // The message may have ended exactly here.
-        self.feed(side, &mut [], false, at, cx);
-    }
-
-    fn request_lost(&mut self, len: u64) {
-        self.exchanges.request_bytes(len);
-        let cut = head::cut(self.requests.head());
-        self.requests.lose();
-        if self.exchanges.current_request().is_some_and(|open| !open.has_head)
-            && let Some(request) = head::request(&cut)
-        {
-            self.proven = true;
-            self.exchanges.request_head(request);
-        }
-        self.exchanges.requests_lost();
-    }
-
-    fn response_lost(&mut self, len: u64, unseen: bool, at: Stamp, cx: &mut Context<'_>) {
-        let cut = head::cut(self.responses.head());
-        self.responses.lose();
-        let response = if self.exchanges.answering() { None } else { head::response(&cut) };
-        if let Some(response) = response.filter(|r| r.status >= 200) {
-            let request_lost = self.requests.is_lost();
-            self.exchanges.response_head(&response, at, request_lost, cx);
-        }
-        self.exchanges.responses_lost();
-        if unseen {
-            self.exchanges.lost_calls(len);
-            self.exchanges.response_gap(len, None);
-        } else {
-            self.unknown(Side::Response, len, at, cx);
-        }
-    }
-
-    /// Tries to find lost framing at the beginning of a call.
-    fn find(&mut self, side: Side, head: &[u8], len: u64, tail: &[u8], at: Stamp, cx: &mut Context<'_>) {
-        if self.closed.is_some() {
-            return;
-        }
-        match (self.direction(side).find(head, len, tail), side) {
-            (None, _) | (Some(Found::Chunk(..)), Side::Request) => {}
-            (Some(Found::Message), Side::Request) => self.exchanges.leave_request(),
-            (Some(Found::Message), Side::Response) => self.exchanges.skip_answered(cx),
-            // An end that belongs to nothing.
-            (Some(Found::Chunk(begin, end)), _) if begin == end && self.exchanges.open().is_empty() => {}
-            (Some(Found::Chunk(begin, end)), Side::Response) => {
-                let request_lost = self.requests.is_lost();
-                self.exchanges.response_found(&head[begin..end], at, request_lost, cx);
-            }
         }
     }
 

@@ -3,11 +3,11 @@
 //! Asked only of reads that are too long to be captured whole. One look at the head for the length of the body: what
 //! is not found out here leaves the call as it is, and the agent, which sees the gap, asks for the next ones.
 
-use core::ffi::c_void;
 use core::ptr;
 
-use aya_ebpf::helpers::generated::bpf_loop;
 use wire::socket::HEAD;
+
+use crate::repeat::{is_full, repeat};
 
 const LENGTH: [u8; 15] = *b"content-length:";
 /// As much of the name.
@@ -44,14 +44,15 @@ struct Places {
 /// `scan`.
 #[inline(always)]
 pub(crate) fn lies_within(head: *const u8, scan: *mut Scan, len: u32) -> bool {
-    if !begins_request(head) {
+    // A few turns would not do.
+    if !is_full() || !begins_request(head) {
         return false;
     }
     let mut places = Places { head, scan };
-    // SAFETY: the caller's memory; the helper calls `step` with an index and the places, and returns before they end.
+    // SAFETY: the caller's memory.
     unsafe {
         scan.write_volatile(Scan { column: 0, line: LINE, body: 0, end: 0 });
-        bpf_loop(HEAD as u32, step as *mut c_void, (&raw mut places).cast(), 0);
+        repeat::<0, _>(HEAD as u32, step, &mut places);
         let (end, body) =
             ((&raw const (*scan).end).read_volatile(), (&raw const (*scan).body).read_volatile());
         end != 0 && end + body < u64::from(len)
@@ -66,6 +67,7 @@ fn begins_request(head: *const u8) -> bool {
     matches!(&first, b"GET " | b"POST" | b"PUT " | b"HEAD" | b"PATC" | b"DELE" | b"OPTI")
 }
 
+#[inline(never)]
 extern "C" fn step(index: u64, places: *mut Places) -> u64 {
     // SAFETY: the places of `lies_within`; volatile, so that the bound stays one the verifier sees.
     let (b, scan) = unsafe {

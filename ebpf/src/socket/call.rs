@@ -1,15 +1,15 @@
 //! What the caller offered: where its buffers are and how much room they have.
 
-use core::ffi::c_void;
-
 use aya_ebpf::helpers::bpf_probe_read_user;
-use aya_ebpf::helpers::generated::bpf_loop;
 use wire::socket::DIR_SEND;
 
 use super::registers::{Registers, number};
+use crate::repeat::{GO_ON, STOP, is_full, repeat};
 
 /// Segments of a vectored call that are walked: as many as the kernel takes (`UIO_MAXIOV`).
 pub(crate) const MAX_SEGMENTS: u64 = 1024;
+/// The same on kernels without loops.
+const FEW_SEGMENTS: u32 = 4;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -56,9 +56,21 @@ impl Call {
     #[inline(always)]
     pub(crate) fn current(dir: u8) -> Self {
         let registers = Registers::current();
-        let Some(syscall) = registers.syscall() else {
-            return Self { syscall: u16::MAX, requested: 0, source: Source::Opaque };
-        };
+        match registers.syscall() {
+            Some(syscall) => Self::of(registers, syscall, dir),
+            None => Self::opaque(u16::MAX),
+        }
+    }
+
+    /// One whose bytes cannot be read.
+    #[inline(always)]
+    pub(crate) const fn opaque(syscall: u16) -> Self {
+        Self { syscall, requested: 0, source: Source::Opaque }
+    }
+
+    /// The system call of these registers.
+    #[inline(always)]
+    pub(crate) fn of(registers: Registers, syscall: u16, dir: u8) -> Self {
         let source = if dir == DIR_SEND { sent(syscall, registers) } else { received(syscall, registers) };
         let requested = match source {
             Source::Opaque => 0,
@@ -66,6 +78,13 @@ impl Call {
             Source::Vector { address, count } => total(address, count),
         };
         Self { syscall, requested, source }
+    }
+
+    /// One message of a batch, by its header; `None` if that cannot be read.
+    #[inline(always)]
+    pub(crate) fn of_message(syscall: u16, header: u64) -> Option<Self> {
+        let MessageVector { address, count } = vector(header)?;
+        Some(Self { syscall, requested: total(address, count), source: Source::Vector { address, count } })
     }
 
     /// Whether its first bytes, which are there, are these.
@@ -92,7 +111,9 @@ impl Call {
 fn sent(syscall: u16, registers: Registers) -> Source {
     match syscall {
         number::WRITE | number::SENDTO => Source::Buffer { address: registers.second() },
-        number::WRITEV => Source::Vector { address: registers.second(), count: registers.third() },
+        number::WRITEV | number::PWRITEV2 => {
+            Source::Vector { address: registers.second(), count: registers.third() }
+        }
         number::SENDMSG => message(registers.second()),
         number::SENDMMSG => only_message(registers),
         _ => Source::Opaque,
@@ -103,7 +124,9 @@ fn sent(syscall: u16, registers: Registers) -> Source {
 fn received(syscall: u16, registers: Registers) -> Source {
     match syscall {
         number::READ | number::RECVFROM => Source::Buffer { address: registers.second() },
-        number::READV => Source::Vector { address: registers.second(), count: registers.third() },
+        number::READV | number::PREADV2 => {
+            Source::Vector { address: registers.second(), count: registers.third() }
+        }
         number::RECVMSG => message(registers.second()),
         number::RECVMMSG => only_message(registers),
         _ => Source::Opaque,
@@ -119,12 +142,17 @@ fn only_message(registers: Registers) -> Source {
 
 #[inline(always)]
 fn message(header: u64) -> Source {
-    let vector = (header + MESSAGE_VECTOR) as *const MessageVector;
-    // SAFETY: a checked read of user memory.
-    match unsafe { bpf_probe_read_user(vector) } {
-        Ok(MessageVector { address, count }) => Source::Vector { address, count },
-        Err(_) => Source::Opaque,
+    match vector(header) {
+        Some(MessageVector { address, count }) => Source::Vector { address, count },
+        None => Source::Opaque,
     }
+}
+
+/// The vector of the message with this header.
+#[inline(always)]
+fn vector(header: u64) -> Option<MessageVector> {
+    // SAFETY: a checked read of user memory.
+    unsafe { bpf_probe_read_user((header + MESSAGE_VECTOR) as *const MessageVector) }.ok()
 }
 
 /// The `index`-th segment of a vector.
@@ -136,19 +164,11 @@ pub(crate) fn segment(vector: u64, index: u64) -> Option<Segment> {
 }
 
 /// Calls `visit(index, state)` for up to [`MAX_SEGMENTS`] of `count` segments, until it returns [`STOP`].
-///
-/// The kernel runs the loop, so that its verifier looks at one turn instead of all of them in turn.
 #[inline(always)]
 pub(crate) fn for_segments<T>(count: u64, visit: extern "C" fn(u64, *mut T) -> u64, state: &mut T) {
     let turns = if count < MAX_SEGMENTS { count } else { MAX_SEGMENTS } as u32;
-    // SAFETY: the helper calls `visit` with an index and `state`, and returns before `state` ends.
-    unsafe { bpf_loop(turns, visit as *mut c_void, (&raw mut *state).cast(), 0) };
+    repeat::<FEW_SEGMENTS, _>(turns, visit, state);
 }
-
-/// To go on, for [`for_segments`].
-pub(crate) const GO_ON: u64 = 0;
-/// To end early, for [`for_segments`].
-pub(crate) const STOP: u64 = 1;
 
 /// A sum over the segments of a vector.
 struct Sum {
@@ -159,7 +179,7 @@ struct Sum {
 /// Bytes of all segments; 0 (not known) when there are too many to walk, or one cannot be read.
 #[inline(never)]
 fn total(vector: u64, count: u64) -> u32 {
-    if count > MAX_SEGMENTS {
+    if count > if is_full() { MAX_SEGMENTS } else { u64::from(FEW_SEGMENTS) } {
         return 0;
     }
     let mut sum = Sum { vector, bytes: 0 };
@@ -167,6 +187,7 @@ fn total(vector: u64, count: u64) -> u32 {
     saturate(sum.bytes)
 }
 
+#[inline(never)]
 extern "C" fn add_segment(index: u64, sum: *mut Sum) -> u64 {
     // SAFETY: the sum of `total`.
     let sum = unsafe { &mut *sum };

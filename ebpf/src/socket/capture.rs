@@ -14,29 +14,25 @@ use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use wire::Kind;
 use wire::counter::Counter;
-use wire::socket::{DIR_RECV, Data, FLAG_MORE, FLAG_NO_PAYLOAD, HEAD, Network, SockId, TAIL, WHOLE};
+use wire::socket::{DIR_RECV, Data, FLAG_NO_PAYLOAD, HEAD, Network, SockId, TAIL, WHOLE};
 
 use self::vector::emit_vector;
-use super::boundary;
-use super::call::{Call, Source};
+use super::call::Source;
 use super::identity::Socket;
+use super::{Moved, boundary};
 use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
-use crate::scope::Task;
 
 /// Payload of the classes for one buffer; the records are then 152, 536 and 1624 bytes.
 const SMALL: usize = 64;
 const MEDIUM: usize = 448;
 
 /// What is known of a call before its bytes are read.
-pub(crate) struct Facts {
-    pub(crate) task: Task,
+pub(crate) struct Facts<'a> {
+    pub(crate) moved: &'a Moved,
     pub(crate) now: u64,
     pub(crate) id: SockId,
     pub(crate) offset: u64,
     pub(crate) network: Network,
-    pub(crate) result: i32,
-    pub(crate) dir: u8,
-    pub(crate) call: Call,
     /// Whether bytes are wanted at all.
     pub(crate) with_payload: bool,
     /// Whether all of them are.
@@ -57,8 +53,8 @@ struct Piece {
 impl Piece {
     /// A call in one piece.
     #[inline(always)]
-    fn all(facts: &Facts) -> Self {
-        Self { from: 0, len: facts.result, flags: 0 }
+    fn all(facts: &Facts<'_>) -> Self {
+        Self { from: 0, len: facts.moved.result, flags: 0 }
     }
 }
 
@@ -98,23 +94,27 @@ impl Captured {
 
 /// Writes the record of one call, or those of its pieces.
 #[inline(always)]
-pub(crate) fn emit(facts: &Facts, socket: &Socket) -> Outcome {
+pub(crate) fn emit(facts: &Facts<'_>, socket: &Socket) -> Outcome {
     let all = Piece::all(facts);
-    if facts.result <= 0 {
+    if facts.moved.result <= 0 {
         return emit_bare(facts, &all, Captured::NOTHING);
     }
     if !facts.with_payload {
         return emit_bare(facts, &all, Captured::NO_PAYLOAD);
     }
-    let len = facts.result as u32 as usize;
-    let written = match facts.call.source {
+    let len = facts.moved.result as u32 as usize;
+    let written = match facts.moved.call.source {
         Source::Opaque => {
             count(Counter::PayloadNone);
             emit_bare(facts, &all, Captured::NO_PAYLOAD)?;
             Written::Yes
         }
         _ if facts.is_whole && len > WHOLE => Written::InPieces,
-        Source::Buffer { address } => emit_buffer(facts, &all, address, Memory::User)?,
+        Source::Buffer { address } if len <= WHOLE => {
+            emit_fitting(facts, &all, address, Memory::User)?;
+            Written::Yes
+        }
+        Source::Buffer { address } => emit_ends::<true>(facts, &all, address)?,
         Source::Vector { address, count } if len <= TAIL => {
             emit_vector::<{ 2 * TAIL }>(facts, &all, address, count)?
         }
@@ -128,59 +128,50 @@ pub(crate) fn emit(facts: &Facts, socket: &Socket) -> Outcome {
 }
 
 #[inline(never)]
-fn emit_bare(facts: &Facts, piece: &Piece, captured: Captured) -> Outcome {
+fn emit_bare(facts: &Facts<'_>, piece: &Piece, captured: Captured) -> Outcome {
     let mut entry = reserve::<Record<0>>(Counter::DropSocket)?;
     finish(&mut entry, facts, piece, captured);
     submit(entry);
     Ok(())
 }
 
-/// Writes the record of a piece that lies in one buffer, which begins at `address`.
+/// Writes the record of a piece of a buffer, which is captured whole.
 #[inline(never)]
-fn emit_buffer(facts: &Facts, piece: &Piece, address: u64, memory: Memory) -> Result<Written, Stop> {
+fn emit_fitting(facts: &Facts<'_>, piece: &Piece, address: u64, memory: Memory) -> Outcome {
     let address = address + u64::from(piece.from);
     match piece.len as u32 as usize {
         0..=SMALL => emit_class::<SMALL>(facts, piece, address, memory),
         0..=MEDIUM => emit_class::<MEDIUM>(facts, piece, address, memory),
-        0..=WHOLE => emit_class::<WHOLE>(facts, piece, address, memory),
-        _ => emit_ends(facts, piece, address, memory),
+        _ => emit_class::<WHOLE>(facts, piece, address, memory),
     }
 }
 
-#[inline(never)]
-fn emit_class<const ROOM: usize>(
-    facts: &Facts,
-    piece: &Piece,
-    address: u64,
-    memory: Memory,
-) -> Result<Written, Stop> {
+#[inline(always)]
+fn emit_class<const ROOM: usize>(facts: &Facts<'_>, piece: &Piece, address: u64, memory: Memory) -> Outcome {
     let mut entry = reserve::<Record<ROOM>>(Counter::DropSocket)?;
     let len = at_most(piece.len as u32, ROOM);
     let is_read = read(payload(&mut entry), len, address, memory);
     let captured = if is_read { Captured { head: len, tail: 0, flags: 0 } } else { unreadable() };
     finish(&mut entry, facts, piece, captured);
     submit(entry);
-    Ok(Written::Yes)
+    Ok(())
 }
 
-/// Of a piece that is too long, its beginning and its end.
+/// Of a piece that is too long, its beginning and its end; unless it is to be looked `INSIDE` and a message ends there.
 #[inline(never)]
-fn emit_ends(facts: &Facts, piece: &Piece, address: u64, memory: Memory) -> Result<Written, Stop> {
+fn emit_ends<const INSIDE: bool>(facts: &Facts<'_>, piece: &Piece, address: u64) -> Result<Written, Stop> {
     const { assert!(WHOLE == HEAD + TAIL) };
     let mut entry = reserve::<Record<WHOLE>>(Counter::DropSocket)?;
     let payload = payload(&mut entry);
-    let len = piece.len as u32;
-    let tail_address = address + u64::from(len) - TAIL as u64;
-    let has_head = read(payload, HEAD as u32, address, memory);
-    if has_head
-        && facts.dir == DIR_RECV
-        && !facts.is_whole
-        && boundary::lies_within(payload, spare(&mut entry), len)
-    {
+    let (len, address) = (piece.len as u32, address + u64::from(piece.from));
+    let has_head = read_user(payload, HEAD as u32, address);
+    let is_request = INSIDE && has_head && facts.moved.dir == DIR_RECV;
+    if is_request && boundary::lies_within(payload, spare(&mut entry), len) {
         entry.discard(0);
         return Ok(Written::InPieces);
     }
-    let is_read = has_head && read(payload.wrapping_add(HEAD), TAIL as u32, tail_address, memory);
+    let tail = address + u64::from(len) - TAIL as u64;
+    let is_read = has_head && read_user(payload.wrapping_add(HEAD), TAIL as u32, tail);
     let captured =
         if is_read { Captured { head: HEAD as u32, tail: TAIL as u32, flags: 0 } } else { unreadable() };
     finish(&mut entry, facts, piece, captured);
@@ -233,33 +224,40 @@ pub(crate) fn read_user(to: *mut u8, len: u32, from: u64) -> bool {
     unsafe { bpf_probe_read_user(to.cast::<c_void>(), len, from as *const c_void) == 0 }
 }
 
+/// How far a position in a call is behind another one; 0 if it is not. Without a branch, since the verifier would go
+/// on with each of them to the end.
+#[inline(always)]
+fn behind(position: u32, from: u32) -> u32 {
+    let distance = i64::from(position) - i64::from(from);
+    (distance & !black_box(distance >> 63)) as u32
+}
+
 /// Writes the fixed part.
 #[inline(always)]
 fn finish<const ROOM: usize>(
     entry: &mut RingBufEntry<Record<ROOM>>,
-    facts: &Facts,
+    facts: &Facts<'_>,
     piece: &Piece,
     captured: Captured,
 ) {
     let len = size_of::<Data>() + captured.head as usize + captured.tail as usize;
-    let is_last = piece.flags & FLAG_MORE == 0;
-    let requested = facts.call.requested.saturating_sub(piece.from);
+    let requested = behind(facts.moved.call.requested, piece.from);
     // SAFETY: the reserved entry; every byte of the fixed part is written here.
     unsafe {
         let data = &raw mut (*entry.as_mut_ptr()).data;
-        write_header(&raw mut (*data).header, Kind::SocketData, len, facts.now, facts.task);
+        write_header(&raw mut (*data).header, Kind::SocketData, len, facts.now, facts.moved.task);
         (*data).id = facts.id;
         (*data).offset = facts.offset + u64::from(piece.from);
         (*data).network.first_ns = facts.network.first_ns;
         (*data).network.last_ns = facts.network.last_ns;
-        (*data).network.first_len = facts.network.first_len.saturating_sub(piece.from);
-        (*data).network.last_from = facts.network.last_from.saturating_sub(piece.from);
+        (*data).network.first_len = behind(facts.network.first_len, piece.from);
+        (*data).network.last_from = behind(facts.network.last_from, piece.from);
         (*data).result = piece.len;
-        (*data).requested = if is_last { requested } else { piece.len as u32 };
+        (*data).requested = requested;
         (*data).head_len = captured.head as u16;
         (*data).tail_len = captured.tail as u16;
-        (*data).syscall = facts.call.syscall;
-        (*data).dir = facts.dir;
+        (*data).syscall = facts.moved.call.syscall;
+        (*data).dir = facts.moved.dir;
         (*data).flags = captured.flags | piece.flags;
     }
 }

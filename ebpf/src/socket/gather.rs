@@ -6,11 +6,12 @@
 use core::ffi::c_void;
 use core::hint::black_box;
 
-use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_loop, bpf_probe_read_user};
+use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_user};
 
 use super::call::{MAX_SEGMENTS, segment};
 use crate::atomic::Word;
 use crate::maps::GATHER;
+use crate::repeat::repeat;
 
 /// Rooms there are.
 pub(crate) const ROOMS: u32 = 16;
@@ -52,8 +53,7 @@ impl Gathered {
         room.within.set(0);
         room.done.set(0);
         let mut job = Job { room, vector, count, len };
-        // SAFETY: the helper calls `step` with the job, and returns before it ends.
-        unsafe { bpf_loop(MAX_STEPS, step as *mut c_void, (&raw mut job).cast(), 0) };
+        repeat::<0, _>(MAX_STEPS, step, &mut job);
         Some(Self(room))
     }
 
@@ -91,6 +91,7 @@ fn try_take(number: u32) -> Option<&'static Room> {
 /// Each step copies one stride, or the rest of a segment.
 const MAX_STEPS: u32 = MAX_SEGMENTS as u32 + (CAPACITY / STRIDE) as u32;
 
+#[inline(never)]
 extern "C" fn step(_: u64, job: *mut Job) -> u64 {
     // SAFETY: the job of `Gathered::new`.
     let Job { room, vector, count, len } = unsafe { &*job };

@@ -11,6 +11,7 @@ use super::unix;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::{LISTEN, SOCKS, WHOLE_CALLS};
+use crate::repeat::is_full;
 use crate::scope::Task;
 
 /// `BPF_NOEXIST`.
@@ -104,6 +105,10 @@ impl Socket {
     /// Whether its long calls are captured whole; asks the agent's list only for a long call.
     #[inline(always)]
     pub(crate) fn wants_whole(&self, sock: Sock, len: u32) -> bool {
+        // A few pieces would not do, and the verifier would look at each.
+        if !is_full() {
+            return false;
+        }
         if len as usize <= WHOLE || self.whole.get() != 0 {
             return self.whole.get() != 0;
         }

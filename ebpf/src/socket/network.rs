@@ -38,6 +38,8 @@ pub(crate) struct Times {
     marks: [Mark; MARKS],
     /// Number of the newest mark, counted from 0.
     newest: Word,
+    /// Where the last of the arrivals begins that the newest mark stands for, with [`VALID`]; 0 when it is but one.
+    merged_from: Word,
     /// 1 once a segment was seen; before, there is nothing to tell.
     seen: Word,
     /// Furthest byte that arrived behind a hole, with [`VALID`].
@@ -79,6 +81,7 @@ impl Times {
         Self {
             marks: [Mark::new(rcv_nxt, before_ns), Mark::new(0, 0), Mark::new(0, 0), Mark::new(0, 0)],
             newest: Word::new(0),
+            merged_from: Word::new(0),
             seen: Word::new(0),
             behind_hole: Word::new(0),
             acked: Word::new(0),
@@ -122,6 +125,7 @@ impl Times {
             mark.end.set(u64::from(rcv_nxt));
         } else {
             // A segment went by unseen.
+            self.merged_from.set(0);
             self.push(newest + 1, rcv_nxt, 0);
         }
     }
@@ -132,10 +136,15 @@ impl Times {
         let is_empty = newest > 0 && self.mark(newest).end.get() == self.mark(newest - 1).end.get();
         let oldest = self.mark(newest + 1);
         let is_full = newest + 1 >= MARKS as u64 && after(oldest.end.get() as u32, sock.copied_seq());
-        if is_full && !is_empty {
+        let merges = is_full && !is_empty;
+        if merges {
             count(Counter::ArrivalMerged);
+            self.merged_from.set(VALID | self.mark(newest).end.get());
         }
         self.push(if is_empty || is_full { newest } else { newest + 1 }, end, now);
+        if !merges {
+            self.merged_from.set(0);
+        }
     }
 
     #[inline(always)]
@@ -161,6 +170,7 @@ impl Times {
         let end = sock.copied_seq();
         let begin = end.wrapping_sub(len);
         let newest = self.newest.get();
+        let merged_from = self.merged_from.get();
         let mut before = begin;
         let (mut has_first, mut has_last) = (false, false);
         for back in (0..MARKS as u64).rev() {
@@ -169,15 +179,20 @@ impl Times {
             }
             let mark = self.mark(newest - back);
             let (until, time_ns) = (mark.end.get() as u32, mark.time_ns.get());
+            // Of a mark that stands for several arrivals only the last one's time is known.
+            let is_merged = back == 0 && merged_from != 0 && after(merged_from as u32, before);
+            let from = if is_merged { merged_from as u32 } else { before };
             if !has_first && after(until, begin) {
                 has_first = true;
-                found.first_ns = time_ns;
-                found.first_len = smaller(until.wrapping_sub(begin), len);
+                if !is_merged {
+                    found.first_ns = time_ns;
+                    found.first_len = smaller(until.wrapping_sub(begin), len);
+                }
             }
             if !has_last && !after(end, until) {
                 has_last = true;
                 found.last_ns = time_ns;
-                found.last_from = if after(before, begin) { before.wrapping_sub(begin) } else { 0 };
+                found.last_from = if after(from, begin) { smaller(from.wrapping_sub(begin), len) } else { 0 };
             }
             before = until;
         }

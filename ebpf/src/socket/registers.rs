@@ -5,7 +5,7 @@ use core::ptr;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 
-use arch::{ARGUMENTS, NUMBER};
+use arch::{ARGUMENTS, FIRST, NUMBER};
 
 /// Registers saved at kernel entry (`struct pt_regs`), as words.
 #[derive(Clone, Copy)]
@@ -28,7 +28,28 @@ impl Registers {
         u16::try_from(self.word::<NUMBER>() as u32).ok()
     }
 
-    /// Second argument (the first is the descriptor, which is not needed).
+    /// The same at the end of a system call, when its result has taken a register's place. `None` for 32-bit tasks.
+    #[inline(always)]
+    pub(crate) fn exiting(self) -> Option<u16> {
+        if !arch::is_native(self) {
+            return None;
+        }
+        u16::try_from(self.word::<NUMBER>() as u32).ok()
+    }
+
+    /// First argument; at the end of a call too.
+    #[inline(always)]
+    pub(crate) fn first(self) -> u64 {
+        self.word::<FIRST>()
+    }
+
+    /// Fourth argument.
+    #[inline(always)]
+    pub(crate) fn fourth(self) -> u64 {
+        self.word::<{ ARGUMENTS[3] }>()
+    }
+
+    /// Second argument.
     #[inline(always)]
     pub(crate) fn second(self) -> u64 {
         self.word::<{ ARGUMENTS[1] }>()
@@ -56,8 +77,10 @@ mod arch {
 
     /// `orig_ax`.
     pub(super) const NUMBER: usize = 15;
-    /// `di`, `si`, `dx`.
-    pub(super) const ARGUMENTS: [usize; 3] = [14, 13, 12];
+    /// `di`, `si`, `dx`, `r10`.
+    pub(super) const ARGUMENTS: [usize; 4] = [14, 13, 12, 7];
+    /// `di` keeps its value.
+    pub(super) const FIRST: usize = 14;
     const AX: usize = 10;
     const IP: usize = 16;
     const CS: usize = 17;
@@ -68,9 +91,13 @@ mod arch {
     /// `ax` holds -ENOSYS from entry until the call's result replaces it; workers have no instruction pointer.
     #[inline(always)]
     pub(super) fn in_native_syscall(registers: Registers) -> bool {
+        registers.word::<AX>() == ENOSYS.wrapping_neg() && registers.word::<IP>() != 0 && is_native(registers)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_native(registers: Registers) -> bool {
         // SAFETY: as in `word`; `cs` shares its word with other bits on newer kernels.
-        let cs = unsafe { ptr::read_volatile(registers.0.add(CS).cast::<u16>()) };
-        registers.word::<AX>() == ENOSYS.wrapping_neg() && registers.word::<IP>() != 0 && cs == USER_CS
+        unsafe { ptr::read_volatile(registers.0.add(CS).cast::<u16>()) == USER_CS }
     }
 
     pub(crate) mod number {
@@ -78,12 +105,16 @@ mod arch {
         pub(crate) const WRITE: u16 = 1;
         pub(crate) const READV: u16 = 19;
         pub(crate) const WRITEV: u16 = 20;
+        pub(crate) const SENDFILE: u16 = 40;
         pub(crate) const SENDTO: u16 = 44;
         pub(crate) const RECVFROM: u16 = 45;
         pub(crate) const SENDMSG: u16 = 46;
         pub(crate) const RECVMSG: u16 = 47;
+        pub(crate) const SPLICE: u16 = 275;
         pub(crate) const RECVMMSG: u16 = 299;
         pub(crate) const SENDMMSG: u16 = 307;
+        pub(crate) const PREADV2: u16 = 327;
+        pub(crate) const PWRITEV2: u16 = 328;
     }
 }
 
@@ -93,8 +124,10 @@ mod arch {
 
     /// `syscallno` (the lower half of its word).
     pub(super) const NUMBER: usize = 35;
-    /// `x0`, `x1`, `x2`.
-    pub(super) const ARGUMENTS: [usize; 3] = [0, 1, 2];
+    /// `x0`, `x1`, `x2`, `x3`.
+    pub(super) const ARGUMENTS: [usize; 4] = [0, 1, 2, 3];
+    /// `orig_x0`: the result takes the place of `x0`.
+    pub(super) const FIRST: usize = 34;
     const PC: usize = 32;
     const PSTATE: usize = 33;
     /// `PSR_MODE32_BIT`: a 32-bit task.
@@ -102,7 +135,12 @@ mod arch {
 
     #[inline(always)]
     pub(super) fn in_native_syscall(registers: Registers) -> bool {
-        registers.word::<PC>() != 0 && registers.word::<PSTATE>() & MODE32 == 0
+        registers.word::<PC>() != 0 && is_native(registers)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_native(registers: Registers) -> bool {
+        registers.word::<PSTATE>() & MODE32 == 0
     }
 
     pub(crate) mod number {
@@ -110,12 +148,16 @@ mod arch {
         pub(crate) const WRITE: u16 = 64;
         pub(crate) const READV: u16 = 65;
         pub(crate) const WRITEV: u16 = 66;
+        pub(crate) const SENDFILE: u16 = 71;
+        pub(crate) const SPLICE: u16 = 76;
         pub(crate) const SENDTO: u16 = 206;
         pub(crate) const RECVFROM: u16 = 207;
         pub(crate) const SENDMSG: u16 = 211;
         pub(crate) const RECVMSG: u16 = 212;
         pub(crate) const RECVMMSG: u16 = 243;
         pub(crate) const SENDMMSG: u16 = 269;
+        pub(crate) const PREADV2: u16 = 286;
+        pub(crate) const PWRITEV2: u16 = 287;
     }
 }
 

@@ -8,7 +8,7 @@ use wire::counter::Counter;
 use wire::names::{SCOPE_SOCKETS, listen_key};
 use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 
-use super::identity::{announce, begin, find, forget};
+use super::identity::{Socket, announce, begin, find, forget};
 use super::segment;
 use super::sock::Sock;
 use crate::emit::{Outcome, Stop, count, finish, reserve, submit, submit_now, write_header};
@@ -124,7 +124,12 @@ fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
         return Err(Stop::Quiet);
     }
     // Only a close from this side is certain to run in its process; the others come in interrupts as well.
-    let task = if new == tcp::FIN_WAIT1 { Task::current() } else { Task::NOBODY };
+    tell(socket, sock, [old, new], if new == tcp::FIN_WAIT1 { Task::current() } else { Task::NOBODY })
+}
+
+/// Tells the agent of a change of state, from the first to the second.
+#[inline(always)]
+pub(crate) fn tell(socket: &Socket, sock: Sock, [old, new]: [u8; 2], task: Task) -> Outcome {
     let mut entry = reserve::<State>(Counter::DropSocket)?;
     let record = entry.as_mut_ptr();
     // SAFETY: `record` is the reserved entry; every byte of it is written here.

@@ -5,12 +5,15 @@
 //! process accepted, from the first read on that begins like a request of HTTP.
 
 use aya_ebpf::helpers::bpf_probe_read_user;
-use wire::socket::DIR_RECV;
+use wire::socket::{DIR_RECV, tcp};
 
 use super::call::{Call, Source, segment};
 use super::identity::{Socket, find, forget};
 use super::sock::Sock;
+use super::state::tell;
+use crate::emit::Outcome;
 use crate::maps::offset;
+use crate::scope::Task;
 
 /// The socket at the other end; 0 when it is not known.
 #[inline(always)]
@@ -49,6 +52,18 @@ pub(crate) fn carries_requests(socket: &Socket, sock: Sock, dir: u8, call: &Call
         socket.serve();
     }
     serves
+}
+
+/// The end of what is read was read: tells the agent if the peer has not only ended its side but closed. Nothing else
+/// does.
+#[inline(always)]
+pub(crate) fn ended(socket: &Socket, sock: Sock) -> Outcome {
+    /// `SHUTDOWN_MASK`: neither is anything to be read, nor would be what is written.
+    const BOTH: u8 = 3;
+    if !socket.is_serving() || sock.field::<u8>(offset!(sock_shutdown)) & BOTH != BOTH {
+        return Ok(());
+    }
+    tell(socket, sock, [tcp::CLOSE_WAIT, tcp::CLOSE], Task::NOBODY)
 }
 
 /// The call's first bytes are a method of those that clients send, or the preface of HTTP/2.

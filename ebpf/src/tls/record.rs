@@ -14,9 +14,11 @@ use crate::emit::{Outcome, count, reserve, submit, write_header};
 use crate::scope::Task;
 use crate::socket::capture::{at_most, read_user};
 
-/// Payload of the classes; the records are then 144, 528 and 1616 bytes.
+/// Payload of the classes; the records are then 144, 528, 1616 and 4176 bytes. What is larger than the last goes into
+/// the one before it, its beginning and its end.
 const SMALL: usize = 64;
 const MEDIUM: usize = 448;
+const LARGE: usize = 4096;
 
 #[repr(C)]
 struct Record<const ROOM: usize> {
@@ -24,7 +26,7 @@ struct Record<const ROOM: usize> {
     payload: [u8; ROOM],
 }
 
-/// Writes the record of one call that moved `len` bytes.
+/// Writes the record of one call that moved `len` bytes, or none.
 #[inline(always)]
 pub(crate) fn emit(task: Task, call: &Call, len: u32, now: u64) -> Outcome {
     let ssl = Ssl::find_or_make(SslKey::new(task, call.ssl.get()))?;
@@ -36,6 +38,8 @@ pub(crate) fn emit(task: Task, call: &Call, len: u32, now: u64) -> Outcome {
     match len as usize {
         0..=SMALL => emit_class::<SMALL>(task, call),
         ..=MEDIUM => emit_class::<MEDIUM>(task, call),
+        ..=WHOLE => emit_class::<WHOLE>(task, call),
+        ..=LARGE => emit_class::<LARGE>(task, call),
         _ => emit_class::<WHOLE>(task, call),
     }
 }
@@ -60,7 +64,10 @@ fn payload<const ROOM: usize>(entry: &mut RingBufEntry<Record<ROOM>>) -> *mut u8
 #[inline(always)]
 fn capture<const ROOM: usize>(payload: *mut u8, address: u64, len: u32) -> (u32, u32) {
     const { assert!(WHOLE == HEAD + TAIL) };
-    let is_whole = ROOM < WHOLE || len as usize <= WHOLE;
+    if len == 0 {
+        return (0, 0);
+    }
+    let is_whole = ROOM != WHOLE || len as usize <= WHOLE;
     let head = if is_whole { at_most(len, ROOM) } else { HEAD as u32 };
     let tail = if is_whole { 0 } else { TAIL as u32 };
     let mut is_read = read_user(payload, at_most(head, ROOM), address);

@@ -43,6 +43,9 @@ pub const WHOLE_CALLS: &str = "WHOLE_CALLS";
 
 /// Load-time constant (`u32`): tgid of the agent, which is never watched.
 pub const OWN_TGID: &str = "OWN_TGID";
+/// Load-time constant (`u32`): 1 where the kernel has `bpf_loop` (5.17). Without it loops have few turns, and less of long
+/// calls is captured.
+pub const HAS_LOOP: &str = "HAS_LOOP";
 /// Load-time constant ([`crate::socket::Offsets`]): where the fields of kernel structures are.
 pub const OFFSETS: &str = "OFFSETS";
 
@@ -50,6 +53,8 @@ pub const OFFSETS: &str = "OFFSETS";
 pub const PROG_SOCK_RECV: &str = "sock_recv";
 /// raw tracepoint `sock_send_length`.
 pub const PROG_SOCK_SEND: &str = "sock_send";
+/// raw tracepoint `sys_exit`: tier B, in place of the two above.
+pub const PROG_SOCK_EXIT: &str = "sock_exit";
 /// raw tracepoint `inet_sock_set_state`.
 pub const PROG_SOCK_STATE: &str = "sock_state";
 /// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection. Without it entries age.
@@ -83,5 +88,7 @@ pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";
 pub const PROG_TLS_ENTER: &str = "tls_enter";
 /// uretprobe: return of the same.
 pub const PROG_TLS_RETURN: &str = "tls_return";
+/// uprobe: a step of a handshake of TLS.
+pub const PROG_TLS_HANDSHAKE: &str = "tls_handshake";
 /// uprobe: end of a TLS connection in its library.
 pub const PROG_TLS_FREE: &str = "tls_free";

@@ -76,8 +76,8 @@ pub struct Network {
 ///
 /// On sockets that carry several messages in one call (HTTP/2, pipelining) a long call is written in pieces: records
 /// with [`FLAG_MORE`] or [`FLAG_CONTINUED`], in order, each as if it were a call on its own part of the stream. Their
-/// time is the same; `requested` is what was moved, so that only the last one tells of a short call; `network` is that
-/// of the piece.
+/// time is the same; `requested` counts from the piece's first byte on, so that only the last one tells of a short call;
+/// `network` is that of the piece.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Data {
@@ -156,6 +156,7 @@ pub mod tcp {
 }
 
 /// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
+/// Of a unix socket only this is told: from `CLOSE_WAIT` to CLOSE, when the client was found to have closed.
 ///
 /// After a close by this side, CLOSE comes as soon as the peer has acknowledged it, whether or not the peer closed
 /// too. What had arrived before a CLOSE may still be read after it, under the same [`SockId`].
@@ -269,6 +270,28 @@ pub struct Offsets {
     pub sock_socket: u32,
     /// From a `struct socket` to the number of its inode (u64): both lie in a `struct socket_alloc`.
     pub socket_inode: u32,
+    /// `sock.sk_shutdown` (u8); 0 where it is not resolved (a bit field on old kernels), and then a client that closes is
+    /// only seen to end its side.
+    pub sock_shutdown: u32,
+    /// `task_struct.files` (pointer). This and all below are for tier B alone, and 0 where any of them is not resolved.
+    pub task_files: u32,
+    /// `files_struct.fdt` (pointer).
+    pub files_table: u32,
+    /// `fdtable.max_fds` (u32): its entries.
+    pub table_entries: u32,
+    /// `fdtable.fd`: pointer to an array of pointers to files.
+    pub table_files: u32,
+    /// `file.f_inode` (pointer).
+    pub file_inode: u32,
+    /// `file.private_data` (pointer): of a socket's file, its `struct socket`.
+    pub file_private: u32,
+    /// `inode.i_mode` (u16): what a file is.
+    pub inode_mode: u32,
+    /// `socket.sk` (pointer).
+    pub socket_sock: u32,
+    /// `task_struct.thread_info.status` (u32), where the kernel notes a 32-bit call of a 64-bit program; 0 on machines that
+    /// know no such thing.
+    pub task_status: u32,
 }
 
 const _: () = assert!(size_of::<Data>() == 88);
@@ -276,4 +299,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 108);
+const _: () = assert!(size_of::<Offsets>() == 148);

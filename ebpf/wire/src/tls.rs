@@ -22,7 +22,7 @@ pub struct SslId {
     pub birth_ns: u64,
 }
 
-/// One call that moved plaintext, at its return. Followed by `head_len` and then `tail_len` bytes, as [`Data`] of a
+/// One call that moved plaintext, at its return; or, with a `len` of 0, the beginning of a step of a handshake. Followed by `head_len` and then `tail_len` bytes, as [`Data`] of a
 /// socket is.
 ///
 /// [`Data`]: crate::socket::Data

@@ -26,7 +26,7 @@ const LOST: [&str; 6] = [
     "bad_request",
     "bad_response",
     "not_http1",
-    "http2_garbage",
+    "bad_frame",
     "http2_headers_unknown",
     "response_without_request",
 ];
@@ -107,6 +107,7 @@ fn splits(calls: &[Call<'_>]) {
         maker.state(0, tcp::CLOSE_WAIT, tcp::CLOSE);
     }
     let (a, b) = (track(&mut whole.records), track(&mut split.records));
+    assert_eq!((a.held, b.held), (0, 0), "held for a connection that is closed");
     if LOST
         .iter()
         .any(|reason| a.health.ignored.contains_key(reason) || b.health.ignored.contains_key(reason))
@@ -119,8 +120,14 @@ fn splits(calls: &[Call<'_>]) {
     assert_eq!(a.exchanges.len(), b.exchanges.len());
     for dir in [DIR_RECV, DIR_SEND] {
         let (a, b) = (payload(&whole.records, dir), payload(&split.records, dir));
-        assert!(a == b, "masked:\n{}\n{}", a.escape_ascii(), b.escape_ascii());
+        assert!(same(&a, &b), "masked:\n{}\n{}", a.escape_ascii(), b.escape_ascii());
     }
+}
+
+/// They differ only where one is masked: of a word from a list, the letters before a cut may stay.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let same = |(a, b): (&u8, &u8)| a == b || *a == b'x' || *b == b'x';
+    a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
 /// Any lengths, the same in every run.
@@ -132,6 +139,8 @@ fn piece(index: usize, left: usize) -> usize {
 struct Tracking {
     exchanges: Vec<Exchange>,
     health: Health,
+    /// Bytes that the tracker still holds for peers.
+    held: usize,
 }
 
 fn track(records: &mut [Vec<u8>]) -> Tracking {
@@ -142,7 +151,7 @@ fn track(records: &mut [Vec<u8>]) -> Tracking {
         tracker.feed(event, &mut health, &mut out);
     }
     let finished = out.into_iter().filter_map(|t| if let Tracked::Finished(e) = t { Some(*e) } else { None });
-    Tracking { exchanges: finished.map(timeless).collect(), health }
+    Tracking { exchanges: finished.map(timeless).collect(), health, held: tracker.held() }
 }
 
 /// Without what depends on when and in how many calls.

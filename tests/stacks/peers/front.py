@@ -9,6 +9,7 @@ Each writes its own truth, the runner to a second file. The runner is told whose
 is not recorded.
 """
 
+import ctypes
 import http.client
 import json
 import os
@@ -60,8 +61,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def write_truth(path, **line):
-    with open(path, "a", encoding="utf-8") as file:
+def write_truth(file_name, **line):
+    with open(file_name, "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -174,6 +175,8 @@ def main():
     Front.runner = runner.server_address[1]
     child = os.fork()
     if child == 0:
+        # With its parent, however that ends: PR_SET_PDEATHSIG.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         runner.serve_forever()
     runner.socket.close()

@@ -233,7 +233,7 @@ def splice(answer):
 
 
 def segments(answer):
-    """One call of many segments: 20 (which are walked one by one) for a stream, 60 (more than are) else."""
+    """One call of many segments: 20 for each event of a stream, 60 else."""
     plan = answer.plan
     if plan.streaming:
         answer.head("200 OK", *EVENTS)

@@ -74,7 +74,10 @@ impl Raw {
     /// Reads until what came ends with, or holds, `mark`, and takes all of it.
     pub fn until(&mut self, mark: &str) -> Result<String> {
         let mark = mark.as_bytes();
-        while !self.received.windows(mark.len()).any(|window| window == mark) {
+        let mut looked_at = 0;
+        while !self.received[looked_at..].windows(mark.len()).any(|window| window == mark) {
+            // The mark may have begun.
+            looked_at = (self.received.len() + 1).saturating_sub(mark.len());
             self.read()?;
         }
         Ok(self.take())

@@ -22,6 +22,7 @@ pub struct Truth {
     pub t_first_token_write_ns: Option<Stamp>,
     pub t_last_write_ns: Option<Stamp>,
     pub content_write_ns: Vec<Stamp>,
+    pub bytes_out: u64,
 }
 
 /// Reads a peer's file. A line that is not whole yet is left out; without a file there was no request.

@@ -286,6 +286,9 @@ fn r5_agent_restart(dir: &Path) -> Result<()> {
     let gate = dir.join("gate");
     let header = format!("x-gate: {}\r\n", gate.display());
     running.send(post("/gated", "b", &header, &stacks::raw::body(true, 8)))?;
+    let mut streaming = Raw::connect(peer.port)?;
+    streaming.send(post("/endless/v1/chat/completions", "e", "", &stacks::raw::body(true, 8)))?;
+    streaming.until("lorem")?;
     watch.records(peer.port, 1)?;
     watch.agent.process.kill(Duration::from_secs(10))?;
     drop(watch);
@@ -296,9 +299,12 @@ fn r5_agent_restart(dir: &Path) -> Result<()> {
         raw.send(chat(id, true))?;
         raw.until(STREAM_END)?;
     }
-    // The request of the running answer was read before: what it was is not known, that it was answered is.
+    streaming.until("lorem")?;
+    drop(streaming);
+    // The requests of the running answers were read before: what they were is not known, how they ended is.
     let expected = [
         "- - - 200 ok [\"mid_stream\"]",
+        "- - - - client_disconnect [\"mid_stream\"]",
         "c POST /v1/chat/completions 200 ok [\"mid_stream\"]",
         "d POST /v1/chat/completions 200 ok",
     ];

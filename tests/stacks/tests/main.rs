@@ -10,8 +10,10 @@ mod http;
 mod http2;
 mod identity;
 mod lives;
+mod load;
 mod nested;
 mod servers;
+mod tiers;
 mod tls;
 mod unix;
 
@@ -32,7 +34,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 11] = [
+const GROUPS: [&[(&str, Need, Test)]; 13] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
@@ -40,10 +42,12 @@ const GROUPS: [&[(&str, Need, Test)]; 11] = [
     http::TESTS,
     http2::TESTS,
     capture::TESTS,
+    tiers::TESTS,
     identity::TESTS,
     lives::TESTS,
     driver::TESTS,
     tls::TESTS,
+    load::TESTS,
 ];
 
 fn main() -> ExitCode {

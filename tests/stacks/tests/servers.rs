@@ -1,12 +1,11 @@
 //! Real servers under the same load: streams and whole answers, connections that are kept and that are not, one
 //! client and eight.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use stacks::machine::{self, Need};
 use stacks::peer::Peer;
 use stacks::raw::{Raw, long_chat};
@@ -24,7 +23,6 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("hyper_writev", Need::Nothing, hyper_writev),
     ("pipelining_uvicorn", Need::Python, pipelining_uvicorn),
     ("pipelining_hyper", Need::Nothing, pipelining_hyper),
-    ("streams_200", Need::Nothing, streams_200),
 ];
 
 /// Requests of one part of the load.
@@ -111,33 +109,4 @@ fn pipelining(mut peer: Peer, dir: &Path) -> Result<()> {
         }
     }
     expect_all(watch, &mut peer, &[], 10 * PIPELINED, dir)
-}
-
-/// Two hundred streams at fifty events a second each: nothing is lost, and the agent stays small.
-///
-/// Its CPU time is printed and not judged: it depends on the machine, and on what others start on it.
-fn streams_200(dir: &Path) -> Result<()> {
-    const STREAMS: u32 = 200;
-    const GROWTH: u64 = 8 << 20;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stacks-hyper"));
-    command.env("TOKEN_INTERVAL_MS", "20");
-    let mut peer = Peer::start("hyper", command, dir)?;
-    let watch = Watch::ports(&[peer.port], dir)?;
-    let load = Load::requests(STREAMS, 2 * STREAMS).with("output-tokens", 300);
-    let agent = &watch.agent.process;
-    let (cpu, memory, start) = (agent.cpu_seconds()?, crate::http::rss(agent.pid())?, Instant::now());
-    let clients = load.start(peer.port, dir)?.finish(LIMIT)?;
-    let share = (agent.cpu_seconds()? - cpu) / start.elapsed().as_secs_f64();
-    let grown = crate::http::rss(agent.pid())?.saturating_sub(memory);
-    let dropped = watch.agent.status()?.health.dropped();
-    writeln!(
-        io::stdout().lock(),
-        "streams_200: {:.1} % of a core, grown by {} KiB",
-        100.0 * share,
-        grown / 1024
-    )?;
-    expect_all(watch, &mut peer, &clients, clients.len(), dir)?;
-    ensure!(dropped == 0, "{dropped} records were lost");
-    ensure!(grown < GROWTH, "the agent grew by {grown} bytes");
-    Ok(())
 }

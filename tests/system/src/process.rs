@@ -91,9 +91,24 @@ impl Process {
 
     /// CPU time it has used, in seconds.
     pub fn cpu_seconds(&self) -> Result<f64> {
+        self.cpu_split().map(|[user, system]| user + system)
+    }
+
+    /// The same, its own and the kernel's on its behalf.
+    pub fn cpu_split(&self) -> Result<[f64; 2]> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid()))
             .with_context(|| format!("{} is not there any more", self.name))?;
-        cpu_ticks(&stat).map(|ticks| ticks as f64 / 100.0).context("/proc/PID/stat has an unexpected form")
+        let ticks = cpu_ticks(&stat).context("/proc/PID/stat has an unexpected form")?;
+        Ok(ticks.map(|ticks| ticks as f64 / 100.0))
+    }
+
+    /// Bytes of memory it has to itself: without files, libraries, and what it shares with the kernel.
+    pub fn anonymous_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))
+            .with_context(|| format!("{} is not there any more", self.name))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib: Option<u64> = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        kib.map(|kib| kib * 1024).context("/proc/PID/status has an unexpected form")
     }
 
     fn log_tail(&self) -> String {
@@ -112,9 +127,9 @@ impl Drop for Process {
 }
 
 /// User and system time: the 14th and 15th field; names in the second field may hold spaces.
-fn cpu_ticks(stat: &str) -> Option<u64> {
+fn cpu_ticks(stat: &str) -> Option<[u64; 2]> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    Some([fields.get(11)?.parse().ok()?, fields.get(12)?.parse().ok()?])
 }
 
 /// Lets the kernel kill the child of `command` when the thread that starts it ends.
@@ -132,7 +147,7 @@ mod tests {
     #[test]
     fn cpu_time_is_read_past_names_with_spaces() {
         let stat = "7 (a) b) S 1 1 1 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 100 0 0";
-        assert_eq!(cpu_ticks(stat), Some(42));
+        assert_eq!(cpu_ticks(stat), Some([12, 30]));
     }
 
     #[test]

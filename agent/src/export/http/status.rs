@@ -17,6 +17,8 @@ pub(super) struct Status {
     missing: Vec<String>,
     uptime_s: f64,
     services: Vec<probe::status::ServiceStatus>,
+    /// How socket calls are seen.
+    socket: probe::status::SocketStatus,
     probes: Vec<probe::ProbeVerdict>,
     /// Instructions that the kernel's verifier walked, by program.
     verified_instructions: BTreeMap<String, u32>,
@@ -81,6 +83,7 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
         missing,
         uptime_s: shared.uptime_seconds(now_ns),
         services: probes.services,
+        socket: probes.socket,
         probes: probes.probes,
         verified_instructions: probes.verified_instructions,
         scan: probes.scan,

@@ -12,10 +12,12 @@ use wire::{names, socket::Offsets};
 use zerocopy::IntoBytes;
 
 use super::{
-    super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program},
-    Attacher, TRACEPOINTS, uprobes,
+    super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program, tier::Tier},
+    Attacher, TRACEPOINTS, Tracepoint, uprobes,
 };
 
+/// The kernel that has `bpf_loop`.
+const LOOPS: KernelVersion = KernelVersion::new(5, 17, 0);
 /// Lines of the verifier's log that are kept as the reason of a refusal.
 const LOG_LINES: usize = 3;
 
@@ -30,6 +32,16 @@ pub struct Options {
     pub kernel: KernelVersion,
     /// Arrival and delivery are wanted.
     pub network_timing: bool,
+    /// How socket calls are seen.
+    pub tier: Tier,
+}
+
+impl Options {
+    /// A tracepoint is to be attached.
+    pub(super) fn want(&self, point: &Tracepoint) -> bool {
+        let is_timing = point.program == names::PROG_SEGMENT;
+        !self.tier.excludes(point.program) && (self.network_timing || !is_timing)
+    }
 }
 
 /// The maps that the agent reads and writes.
@@ -58,6 +70,7 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
     let own = std::process::id();
     let mut bpf = EbpfLoader::new()
         .override_global(names::OWN_TGID, &own, true)
+        .override_global(names::HAS_LOOP, &u32::from(options.kernel >= LOOPS), true)
         .override_global(names::OFFSETS, options.offsets.as_bytes(), true)
         .map_max_entries(names::EVENTS, options.ring_bytes)
         // Without the trace of every instruction: what the verifier objected to stands in the log all the same, and a
@@ -66,7 +79,7 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
         .load(object)
         .map_err(ProbeError::from_load)?;
     let maps = take_maps(&mut bpf)?;
-    let refused = load_programs(&mut bpf);
+    let refused = load_programs(&mut bpf, options);
     let mut attacher = Attacher {
         bpf,
         kernel: options.kernel,
@@ -110,8 +123,9 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
     M::try_from(map).map_err(|source| ProbeError::Map { name, source })
 }
 
-fn load_programs(bpf: &mut Ebpf) -> BTreeMap<Program, String> {
-    let programs = TRACEPOINTS.iter().map(|point| point.program).chain(uprobes());
+fn load_programs(bpf: &mut Ebpf, options: &Options) -> BTreeMap<Program, String> {
+    let points = TRACEPOINTS.iter().filter(|point| options.want(point));
+    let programs = points.map(|point| point.program).chain(uprobes());
     programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
 }
 

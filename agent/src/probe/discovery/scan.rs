@@ -126,9 +126,12 @@ impl Scanner {
         })
     }
 
-    /// Finds the listening ports of the processes for which they can matter.
+    /// Finds the listening ports of the processes for which they can matter. When only some are looked at, because
+    /// something was heard of them, the others wait for the next full look, unless theirs is due anyway.
     fn find_ports(&mut self, wanted: &Wanted, closely: Option<&BTreeSet<u32>>) {
-        let candidates = self.candidates(wanted);
+        let is_due = |pid: &u32| self.known.get(pid).is_some_and(|k| k.ports_age >= PORTS_STALE_AFTER);
+        let is_meant = |pid: &u32| closely.is_none_or(|pids| pids.contains(pid) || is_due(pid));
+        let candidates: Vec<u32> = self.candidates(wanted).into_iter().filter(is_meant).collect();
         let mut namespaces: BTreeMap<u32, (Vec<Listener>, u64)> = BTreeMap::new();
         for pid in candidates {
             let Some(known) = self.known.get_mut(&pid) else { continue };

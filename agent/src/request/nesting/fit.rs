@@ -35,9 +35,9 @@ impl Fit {
         let strong = requests(outer, inner) + answers(outer, inner) + order(outer, inner, is_whole);
         let weak = 2 * i32::from(is_free)
             + 2 * i32::from(is_same_thread)
-            + agreement(&outer.path, &inner.path)
-            + agreement(&outer.method, &inner.method)
-            + agreement(&outer.streaming, &inner.streaming);
+            + agreement(outer.path.as_deref(), inner.path.as_deref())
+            + agreement(outer.method.as_deref(), inner.method.as_deref())
+            + agreement(outer.streaming, inner.streaming);
         Self { strong, weak, apart_ns: Reverse(apart(outer, inner)) }
     }
 
@@ -48,7 +48,7 @@ impl Fit {
 }
 
 /// 1 when both are known and the same, -1 when they differ.
-fn agreement<T: PartialEq>(outer: &Option<T>, inner: &Option<T>) -> i32 {
+fn agreement<T: PartialEq>(outer: Option<T>, inner: Option<T>) -> i32 {
     match (outer, inner) {
         (Some(a), Some(b)) => {
             if a == b {
@@ -62,21 +62,21 @@ fn agreement<T: PartialEq>(outer: &Option<T>, inner: &Option<T>) -> i32 {
 }
 
 /// As above, but to differ means nothing: the process between may have changed it.
-fn equality<T: PartialEq>(outer: &Option<T>, inner: &Option<T>) -> i32 {
+fn equality<T: PartialEq>(outer: Option<T>, inner: Option<T>) -> i32 {
     agreement(outer, inner).max(0)
 }
 
 fn requests(outer: &Sight, inner: &Sight) -> i32 {
     let has_body = inner.body_bytes.is_some_and(|bytes| bytes > 0);
-    IDENTITY * equality(&outer.request_id, &inner.request_id)
-        + IDENTITY * equality(&outer.trace_id, &inner.trace_id)
-        + BODY * i32::from(has_body) * equality(&outer.body_bytes, &inner.body_bytes)
-        + agreement(&outer.model, &inner.model)
-        + agreement(&outer.max_tokens, &inner.max_tokens)
+    IDENTITY * equality(outer.request_id.as_deref(), inner.request_id.as_deref())
+        + IDENTITY * equality(outer.trace_id.as_deref(), inner.trace_id.as_deref())
+        + BODY * i32::from(has_body) * equality(outer.body_bytes, inner.body_bytes)
+        + agreement(outer.model.as_deref(), inner.model.as_deref())
+        + agreement(outer.max_tokens, inner.max_tokens)
 }
 
 fn answers(outer: &Sight, inner: &Sight) -> i32 {
-    equality(&outer.chunks, &inner.chunks) + agreement(&outer.output_tokens, &inner.output_tokens)
+    equality(outer.chunks, inner.chunks) + agreement(outer.output_tokens, inner.output_tokens)
 }
 
 /// Nothing can be answered before it is known.
@@ -99,5 +99,4 @@ fn apart(outer: &Sight, inner: &Sight) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "cases.rs"]
-mod cases;
+mod tests;

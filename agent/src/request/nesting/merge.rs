@@ -31,8 +31,8 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
     let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
     let assignments = if worked.is_empty() { vec![main] } else { worked };
-    outer.assignment =
-        assignments.into_iter().map(|part| &part.ended.assignment).fold(None, join).unwrap_or_default();
+    let assignments = assignments.into_iter().map(|part| part.ended.assignment.clone());
+    outer.assignment = assignments.reduce(|one, other| join(one, &other)).unwrap_or_default();
     if guessed {
         outer.exchange.flags.push(Flag::NestedGuessed);
         let confidence = &mut outer.assignment.confidence;
@@ -48,23 +48,23 @@ fn rank(exchange: &Exchange) -> (bool, bool, u64) {
 }
 
 fn fill(outer: &mut Exchange, inner: &Exchange) {
-    fn or<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
+    fn or<T: Clone>(to: &mut Option<T>, from: Option<&T>) {
         if to.is_none() {
-            to.clone_from(from);
+            *to = from.cloned();
         }
     }
     if outer.output_tokens.is_none() && outer.input_tokens.is_none() {
         outer.tokens_source = inner.tokens_source;
     }
-    or(&mut outer.model, &inner.model);
-    or(&mut outer.model_version, &inner.model_version);
-    or(&mut outer.streaming, &inner.streaming);
-    or(&mut outer.finish_reason, &inner.finish_reason);
-    or(&mut outer.input_tokens, &inner.input_tokens);
-    or(&mut outer.output_tokens, &inner.output_tokens);
-    or(&mut outer.max_tokens, &inner.max_tokens);
-    or(&mut outer.request_id, &inner.request_id);
-    or(&mut outer.trace_id, &inner.trace_id);
+    or(&mut outer.model, inner.model.as_ref());
+    or(&mut outer.model_version, inner.model_version.as_ref());
+    or(&mut outer.streaming, inner.streaming.as_ref());
+    or(&mut outer.finish_reason, inner.finish_reason.as_ref());
+    or(&mut outer.input_tokens, inner.input_tokens.as_ref());
+    or(&mut outer.output_tokens, inner.output_tokens.as_ref());
+    or(&mut outer.max_tokens, inner.max_tokens.as_ref());
+    or(&mut outer.request_id, inner.request_id.as_ref());
+    or(&mut outer.trace_id, inner.trace_id.as_ref());
 }
 
 /// What is told of the innermost one.
@@ -87,16 +87,14 @@ fn inner(main: &Ended, count: u64) -> Inner {
 
 /// The steps of both. Counts add up only where they are not of the same time: requests that run side by side share
 /// steps.
-fn join(one: Option<Assignment>, other: &Assignment) -> Option<Assignment> {
-    let Some(one) = one else { return Some(other.clone()) };
+fn join(one: Assignment, other: &Assignment) -> Assignment {
     let (Some(a), Some(b)) = (one.forward, other.forward) else {
-        let known = if one.forward.is_some() { one } else { other.clone() };
-        return Some(known);
+        return if one.forward.is_some() { one } else { other.clone() };
     };
     let apart = a.last_result <= b.first_launch || b.last_result <= a.first_launch;
     let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).filter(|_| apart).map(|(a, b)| a + b);
     let early = if a.first_launch <= b.first_launch { a } else { b };
-    Some(Assignment {
+    Assignment {
         confidence: one.confidence.max(other.confidence),
         forward: Some(Forward {
             first_launch: early.first_launch,
@@ -110,5 +108,5 @@ fn join(one: Option<Assignment>, other: &Assignment) -> Option<Assignment> {
         batch_mean: None,
         gpu_active_ns: sum(one.gpu_active_ns, other.gpu_active_ns),
         alloc_wait_ns: sum(one.alloc_wait_ns, other.alloc_wait_ns),
-    })
+    }
 }

@@ -76,10 +76,10 @@ impl Rig {
     /// The requests so far, as `id: inner exchanges @ process of the last of them`, with a `?` where that was guessed.
     fn told(&self) -> Vec<String> {
         let requests = self.settled.iter().filter_map(|s| match s {
-            Settled::Request(ended) => Some(ended),
+            Settled::Request(ended) => Some(&**ended),
             _ => None,
         });
-        let line = |ended: &Box<Ended>| {
+        let line = |ended: &Ended| {
             let guessed = if ended.exchange.flags.contains(&Flag::NestedGuessed) { "?" } else { "" };
             let inner = ended.inner.map(|i| format!(": {} @ {}", i.count, i.pid)).unwrap_or_default();
             format!("{}{inner}{guessed}", ended.exchange.id.unwrap().0)
@@ -154,6 +154,7 @@ fn those_of_other_processes_and_of_nobody_stand_for_themselves() {
     rig.read(3, ENGINE, 150, Some(NGINX), nothing);
     rig.finish(3, 160, nothing);
     assert_eq!(rig.told(), ["1", "2", "0", "3"]);
+    assert_eq!(rig.health.requests["without_outer"], 2);
 }
 
 /// A proxy's own question whether the server lives, while it forwards something.
@@ -309,6 +310,17 @@ fn what_is_not_over_when_all_is_answered_is_a_request_of_its_own() {
     assert_eq!(rig.told(), ["0", "1"]);
 }
 
+/// What began as a request was none: what seemed to belong to it stands for itself.
+#[test]
+fn nothing_is_lost_with_what_was_no_request() {
+    let mut rig = Rig::default();
+    rig.read(0, NGINX, 100, None, nothing);
+    rig.read(1, ENGINE, 110, Some(NGINX), nothing);
+    rig.finish(1, 200, nothing);
+    rig.apply(Tracked::Forgotten { exchange: ExchangeId(0) });
+    assert_eq!(rig.told(), ["1"]);
+}
+
 #[test]
 fn the_end_of_a_run_hands_out_what_is_over() {
     let mut rig = Rig::default();
@@ -316,9 +328,14 @@ fn the_end_of_a_run_hands_out_what_is_over() {
     rig.read(1, ENGINE, 110, Some(NGINX), nothing);
     rig.read(2, NGINX, 120, None, nothing);
     rig.finish(1, 200, nothing);
+    rig.read(3, ROUTER, 210, None, nothing);
+    rig.read(4, ENGINE, 210, Some(ROUTER), nothing);
+    rig.read(5, ENGINE, 210, Some(ROUTER), nothing);
+    rig.finish(4, 220, nothing);
+    rig.finish(3, 230, nothing);
     rig.apply(Tracked::End { time_ns: 300 * MS });
-    assert_eq!(rig.told(), ["1"]);
-    assert_eq!(rig.health.limits["requests_unfinished_at_end"], 2);
+    assert_eq!(rig.told(), ["3: 1 @ 3", "1"], "what is over, with what is over of it");
+    assert_eq!(rig.health.limits["requests_unfinished_at_end"], 3);
 }
 
 #[test]
@@ -332,13 +349,13 @@ fn nothing_stays_of_what_is_over_and_what_is_kept_is_bounded() {
         rig.apply(Tracked::Begun { exchange: ExchangeId(3 * n + 2), pid: NGINX, time_ns: 0 });
         rig.apply(Tracked::Forgotten { exchange: ExchangeId(3 * n + 2) });
     }
-    let (mut nesting, mut health) = (Nesting::default(), Health::default());
+    let (mut nesting, mut health, mut out) = (Nesting::default(), Health::default(), VecDeque::new());
     for id in 0..=KEPT as u64 {
-        nesting.begun(ExchangeId(id), NGINX, id, &mut health);
+        nesting.begun(ExchangeId(id), NGINX, id, &mut health, &mut out);
     }
     assert_eq!((nesting.all.len(), health.limits["nested_exchanges"]), (KEPT, 1));
     for id in 0..=KEPT as u64 {
-        nesting.forget(ExchangeId(id));
+        nesting.forget(ExchangeId(id), &mut health, &mut out);
     }
     let Nesting { all, answering, asking, waiting } = &nesting;
     assert!(all.is_empty() && answering.is_empty() && asking.is_empty() && waiting.is_empty());

@@ -53,9 +53,9 @@ impl Exchanges {
             return;
         }
         if !self.answering {
-            self.head_bytes += len;
+            self.head_bytes = self.head_bytes.saturating_add(len);
         } else if let Some(front) = self.open.front_mut() {
-            front.exchange.bytes_out += len;
+            front.exchange.bytes_out = front.exchange.bytes_out.saturating_add(len);
             front.exchange.last_byte_out_ns = Some(at.time_ns);
         }
     }
@@ -132,7 +132,7 @@ impl Exchanges {
         self.answering = true;
         let bytes = std::mem::take(&mut self.head_bytes);
         let front = &mut self.open[0];
-        front.exchange.bytes_out += bytes;
+        front.exchange.bytes_out = front.exchange.bytes_out.saturating_add(bytes);
         front.exchange.last_byte_out_ns = Some(at.time_ns);
         front
     }
@@ -165,7 +165,7 @@ impl Exchanges {
         if events {
             front.flag(Flag::Gap);
         }
-        front.exchange.bytes_out += len;
+        front.exchange.bytes_out = front.exchange.bytes_out.saturating_add(len);
         if let Some(at) = at {
             front.exchange.last_byte_out_ns = Some(at.time_ns);
         }
@@ -204,7 +204,7 @@ impl Exchanges {
             self.answer(at, false, cx);
         }
         if let Some(front) = self.open.front_mut() {
-            front.exchange.bytes_out += len;
+            front.exchange.bytes_out = front.exchange.bytes_out.saturating_add(len);
             front.exchange.last_byte_out_ns = Some(at.time_ns);
         }
     }

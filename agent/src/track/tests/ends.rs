@@ -102,7 +102,9 @@ fn two_sockets_are_one_connection_if_their_names_are_mirror_images() {
         for client_first in [true, false] {
             let mut rig = Rig::new();
             let pair = if client_first { [&client, &server] } else { [&server, &client] };
-            pair.into_iter().for_each(|socket| open(&mut rig, socket, 500));
+            for socket in pair {
+                open(&mut rig, socket, 500);
+            }
             rig.recv(1, GET);
             rig.send(1, OK);
             assert_eq!(clients(&rig), [want; 2], "{name}");

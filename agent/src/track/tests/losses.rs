@@ -197,13 +197,13 @@ fn a_head_longer_than_what_is_captured() {
     rig.send(1, OK);
     rig.recv(1, "GET /x HTTP/1.1\r\n\r\n");
     rig.send(1, OK);
-    expect![[r#"
+    expect![[r"
         WantWhole(SockId { sock: 1, birth_ns: 500 })
         read 0 service 0 at 3 by 11
         done 0 POST /v1/completions openai.completions status 200 Ok in 3..3 (2544 B) out 4..4 (40 B) flags [Gap]
         read 1 service 0 at 5 by 11
         done 1 GET /x http status 200 Ok in 5..5 (19 B) out 6..6 (40 B)
-    "#]].assert_eq(&rig.print());
+    "]].assert_eq(&rig.print());
     assert_no_secret(&rig);
     rig.assert_replays();
 }
@@ -336,7 +336,12 @@ fn any_bytes_in_any_order_do_no_harm() {
 
 #[test]
 fn a_byte_that_breaks_a_request_line_breaks_it_again() {
-    for text in ["GET /a\r\nHost: b\r\n\r\n", "GET /a?b\u{1}c HTTP/1.1\r\n\r\n"] {
+    for text in [
+        "GET /a\r\nHost: b\r\n\r\n",
+        "GET /a?b\u{1}c HTTP/1.1\r\n\r\n",
+        "GET \u{f}a HTTP/1.1\r\n\r\n",
+        "GET ht\u{1} HTTP/1.1\r\n\r\n",
+    ] {
         let mut rig = Rig::new();
         rig.accept(1);
         rig.recv(1, text);

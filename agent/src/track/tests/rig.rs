@@ -180,7 +180,8 @@ impl Rig {
                 self.lose(sock, dir, piece.len());
                 continue;
             }
-            self.piece(sock, dir, piece, (piece.len(), 0), piece.len(), begins | ends);
+            let requested = bytes.len() - number * socket::WHOLE;
+            self.piece(sock, dir, piece, (piece.len(), 0), requested, begins | ends);
             self.now -= 1000;
         }
         self.now += 1000;

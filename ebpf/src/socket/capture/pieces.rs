@@ -1,15 +1,13 @@
 //! Long calls that are captured whole: one record after the other.
 
-use core::ffi::c_void;
-
-use aya_ebpf::helpers::generated::bpf_loop;
 use wire::counter::Counter;
 use wire::socket::{FLAG_CONTINUED, FLAG_MORE, WHOLE};
 
 use super::super::call::Source;
 use super::super::gather::{CAPACITY, Gathered};
-use super::{Captured, Facts, Memory, Piece, emit_bare, emit_buffer};
+use super::{Captured, Facts, Memory, Piece, emit_bare, emit_class, emit_ends, emit_fitting};
 use crate::emit::{Outcome, Stop, count};
+use crate::repeat::{is_full, repeat};
 
 /// Bytes of a call that are captured in a row; of what is behind, the beginning and the end.
 const MAX_WHOLE: u32 = CAPACITY as u32;
@@ -18,20 +16,23 @@ const MAX_PIECES: u32 = MAX_WHOLE.div_ceil(WHOLE as u32);
 
 /// A call that is being cut into pieces.
 struct Cutting<'a> {
-    facts: &'a Facts,
+    facts: &'a Facts<'a>,
     address: u64,
     memory: Memory,
     /// Bytes that are cut into pieces.
     end: u32,
 }
 
-/// Writes the records of a call's pieces.
+/// Writes the records of a call's pieces. Not on kernels without loops.
 #[inline(never)]
-pub(super) fn emit(facts: &Facts) -> Outcome {
-    match facts.call.source {
+pub(super) fn emit(facts: &Facts<'_>) -> Outcome {
+    if !is_full() {
+        return Ok(());
+    }
+    match facts.moved.call.source {
         Source::Buffer { address } => cut(facts, address, Memory::User, MAX_WHOLE),
         Source::Vector { address, count: segments } => {
-            let len = facts.result as u32;
+            let len = facts.moved.result as u32;
             let wanted = if len < MAX_WHOLE { len } else { MAX_WHOLE };
             let Some(gathered) = Gathered::new(address, segments, wanted) else {
                 count(Counter::GatherBusy);
@@ -47,24 +48,25 @@ pub(super) fn emit(facts: &Facts) -> Outcome {
 
 /// Cuts a call, of which `there` bytes can be had in a row.
 #[inline(always)]
-fn cut(facts: &Facts, address: u64, memory: Memory, there: u32) -> Outcome {
-    let len = facts.result as u32;
+fn cut(facts: &Facts<'_>, address: u64, memory: Memory, there: u32) -> Outcome {
+    let len = facts.moved.result as u32;
     let end = if len < there { len } else { there };
     let mut cutting = Cutting { facts, address, memory, end };
-    // SAFETY: the helper calls `next` with an index and the cutting, and returns before it ends.
-    unsafe { bpf_loop(MAX_PIECES, next as *mut c_void, (&raw mut cutting).cast(), 0) };
+    repeat::<0, _>(MAX_PIECES, next, &mut cutting);
     if end == len {
         return Ok(());
     }
     count(Counter::CallCut);
     let rest = Piece { from: end, len: (len - end) as i32, flags: if end > 0 { FLAG_CONTINUED } else { 0 } };
     match memory {
-        Memory::User => emit_buffer(facts, &rest, address, memory).map(|_| ()),
+        Memory::User if len - end <= WHOLE as u32 => emit_fitting(facts, &rest, address, memory),
+        Memory::User => emit_ends::<false>(facts, &rest, address).map(|_| ()),
         Memory::Kernel => emit_bare(facts, &rest, Captured::NO_PAYLOAD),
     }
 }
 
 /// Writes one piece. If the ring refuses it, that is a gap like any other, and the next one may find room.
+#[inline(never)]
 extern "C" fn next(number: u64, cutting: *mut Cutting<'_>) -> u64 {
     // SAFETY: the cutting of `cut`.
     let Cutting { facts, address, memory, end } = unsafe { &*cutting };
@@ -75,9 +77,11 @@ extern "C" fn next(number: u64, cutting: *mut Cutting<'_>) -> u64 {
     let left = *end - from;
     let len = if left < WHOLE as u32 { left } else { WHOLE as u32 };
     let begins = if from == 0 { 0 } else { FLAG_CONTINUED };
-    let ends = if from + len == facts.result as u32 { 0 } else { FLAG_MORE };
+    let ends = if from + len == facts.moved.result as u32 { 0 } else { FLAG_MORE };
     let piece = Piece { from, len: len as i32, flags: begins | ends };
-    if let Err(Stop::Count(counter)) = emit_buffer(facts, &piece, *address, *memory) {
+    // Of the largest class, the last one too: with each class to look at, the verifier needs three times as long.
+    if let Err(Stop::Count(counter)) = emit_class::<WHOLE>(facts, &piece, *address + u64::from(from), *memory)
+    {
         count(counter);
     }
     0

@@ -6,27 +6,28 @@ use wire::counter::Counter;
 use wire::socket::{DIR_RECV, FLAG_IOVEC_TRUNCATED, HEAD, TAIL};
 
 use super::super::boundary;
-use super::super::call::{GO_ON, MAX_SEGMENTS, STOP, for_segments, segment};
+use super::super::call::{for_segments, segment};
 use super::{
     Captured, Facts, Piece, Record, Written, at_most, finish, payload, read_user, spare, unreadable,
 };
 use crate::emit::{Stop, count, reserve, submit};
+use crate::repeat::{GO_ON, STOP};
 
 /// Writes the record of a vectored call in one piece.
 #[inline(never)]
 pub(super) fn emit_vector<const ROOM: usize>(
-    facts: &Facts,
+    facts: &Facts<'_>,
     all: &Piece,
     vector: u64,
     segments: u64,
 ) -> Result<Written, Stop> {
     let mut entry = reserve::<Record<ROOM>>(Counter::DropSocket)?;
     let bytes = payload(&mut entry);
-    let mut walk = Walk::new::<ROOM>(bytes, vector, facts.result as u32);
+    let mut walk = Walk::new::<ROOM>(bytes, vector, facts.moved.result as u32);
     for_segments(segments, walk_on::<ROOM>, &mut walk);
     let captured = walk.captured(segments);
     let is_cut = captured.tail > 0 && ROOM / 2 == HEAD;
-    if is_cut && facts.dir == DIR_RECV && boundary::lies_within(bytes, spare(&mut entry), walk.len) {
+    if is_cut && facts.moved.dir == DIR_RECV && boundary::lies_within(bytes, spare(&mut entry), walk.len) {
         entry.discard(0);
         return Ok(Written::InPieces);
     }
@@ -35,6 +36,7 @@ pub(super) fn emit_vector<const ROOM: usize>(
     Ok(Written::Yes)
 }
 
+#[inline(never)]
 extern "C" fn walk_on<const ROOM: usize>(index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: the walk of `emit_vector`.
     let walk = unsafe { &mut *walk };
@@ -130,7 +132,7 @@ impl Walk {
                 Captured { head, tail, flags: 0 }
             };
         }
-        if segments > MAX_SEGMENTS {
+        if segments > 0 {
             count(Counter::IovecTruncated);
         }
         Captured { head, tail: 0, flags: FLAG_IOVEC_TRUNCATED }

@@ -23,7 +23,9 @@ fn a_request_that_asks_for_http2_is_answered_on_stream_1() {
         if whole {
             rig.send(1, [&switch[..], SETTINGS, &head].concat());
         } else {
-            switch.iter().for_each(|b| rig.send(1, [*b]));
+            for b in switch {
+                rig.send(1, [*b]);
+            }
             rig.send(1, SETTINGS);
             rig.send(1, &head);
         }
@@ -77,9 +79,9 @@ fn a_call_that_is_given_up_at_its_own_limit_timed_out() {
         rig.now += 49_000_000;
         let reset = frame(3, 0, 1, &[0, 0, 0, 8]);
         if by_client {
-            rig.recv(1, reset)
+            rig.recv(1, reset);
         } else {
-            rig.send(1, reset)
+            rig.send(1, reset);
         }
         assert_eq!(rig.outcomes(), [expected], "{limit} {by_client}");
         assert_eq!(rig.finished()[0].timeout_ns, Some(if limit == "50m" { 50_000_000 } else { 200_000_000 }));

@@ -28,6 +28,7 @@ pub(crate) struct Line {
     pub(crate) t_first_token_write_ns: Option<[u64; 2]>,
     pub(crate) t_last_write_ns: Option<[u64; 2]>,
     pub(crate) content_write_ns: Vec<[u64; 2]>,
+    pub(crate) bytes_out: u64,
 }
 
 /// The request that is being answered on a connection. Its last write is known when the next request comes, or the
@@ -46,6 +47,7 @@ impl Log {
     fn wrote<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>, len: usize, stamp: [u64; 2]) {
         let Some(line) = &mut self.current else { return };
         line.t_last_write_ns = Some(stamp);
+        line.bytes_out += len as u64;
         if line.streaming {
             let mut bytes: Vec<u8> = parts.flatten().copied().collect();
             bytes.truncate(len);

@@ -89,7 +89,7 @@ fn block(lcg: &mut Lcg, inserted: &mut usize) -> Vec<u8> {
         integer(&mut block, 4096, 5, 0x20);
         *inserted = 0;
     }
-    for _ in 0..1 + lcg.below(6) {
+    for _ in 0..=lcg.below(6) {
         field(lcg, &mut block, inserted);
     }
     block
@@ -151,7 +151,7 @@ fn what_another_writer_writes_is_read() {
     for _ in 0..500 {
         let (mut reader, mut encoder) = (Reader::default(), Encoder::new());
         for _ in 0..10 {
-            let fields: Vec<(Vec<u8>, Vec<u8>)> = (0..1 + lcg.below(8))
+            let fields: Vec<(Vec<u8>, Vec<u8>)> = (0..=lcg.below(8))
                 .map(|_| (pick(&mut lcg, &NAMES).into(), pick(&mut lcg, &VALUES).into()))
                 .collect();
             let mut block = encoder.encode(fields.iter().map(|(name, value)| (&name[..], &value[..])));

@@ -1,0 +1,97 @@
+//! Which outer exchange an inner one belongs to.
+
+use std::cmp::Reverse;
+
+use super::{Entry, Link, Nesting, Stage, fit::Fit};
+use crate::track::{Client, ExchangeId};
+
+/// Exchanges that are looked at for one, newest first.
+const CANDIDATES: usize = 256;
+
+impl Nesting {
+    /// Chooses what an exchange belongs to, as far as that is not certain yet.
+    pub(super) fn choose(&mut self, id: ExchangeId) {
+        let Some((entry, client)) = self.all.get(&id).and_then(|e| e.client.map(|client| (e, client))) else {
+            return;
+        };
+        let before = entry.link;
+        if before.is_some_and(|link| link.certain) || entry.is_late {
+            return;
+        }
+        let mut fits: Vec<(Fit, Reverse<ExchangeId>)> =
+            self.candidates(id, entry, client).map(|(outer, fit)| (fit, Reverse(outer))).collect();
+        fits.sort_unstable();
+        let link = fits.last().map(|(best, outer)| {
+            let choices = before.map_or(fits.len(), |link| link.choices.max(fits.len()));
+            let rival = fits.iter().rev().nth(1);
+            let is_clear = rival.is_none_or(|(rival, _)| rival.strong < best.strong);
+            // One that is gone could have been it.
+            let is_complete = choices == fits.len() || best.is_identity();
+            Link { outer: outer.0, certain: is_clear && is_complete, choices }
+        });
+        self.link(id, link);
+    }
+
+    fn link(&mut self, id: ExchangeId, link: Option<Link>) {
+        let Some(entry) = self.all.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut entry.link, link);
+        if let Some(outer) = before.and_then(|link| self.all.get_mut(&link.outer)) {
+            outer.inner.retain(|inner| *inner != id);
+        }
+        if let Some(outer) = link.and_then(|link| self.all.get_mut(&link.outer)) {
+            outer.inner.push(id);
+        }
+    }
+
+    /// What an exchange could belong to, and how well it fits.
+    fn candidates<'a>(
+        &'a self,
+        id: ExchangeId,
+        inner: &'a Entry,
+        client: Client,
+    ) -> impl Iterator<Item = (ExchangeId, Fit)> + 'a {
+        let outer = self.answering.get(&client.pid).into_iter().flat_map(move |ids| ids.range(..id).rev());
+        let outer = outer.filter_map(|id| self.all.get(id).map(|entry| (*id, entry)));
+        let possible = outer.filter(move |(_, outer)| {
+            // A probe of its own is no part of what a proxy is asked.
+            let is_probe = inner.sight.probe && !outer.sight.probe;
+            !matches!(outer.stage, Stage::Whole(_)) && outer.begun_ns <= inner.begun_ns && !is_probe
+        });
+        possible.take(CANDIDATES).map(move |(outer, entry)| {
+            let is_free = entry.inner.iter().all(|other| *other == id);
+            (outer, Fit::of(&entry.sight, &inner.sight, client, is_free, entry.is_answered))
+        })
+    }
+
+    /// An answer is over: what belongs to another one in flight may fit it better than what belongs to it.
+    pub(super) fn swap(&mut self, id: ExchangeId) {
+        let Some(outer) = self.all.get(&id) else { return };
+        let own = outer.inner.iter().find(|inner| self.is_guess(**inner)).copied();
+        if own.is_none() && !outer.inner.is_empty() {
+            return;
+        }
+        let fit = |inner: ExchangeId, outer: &Entry| {
+            let entry = self.all.get(&inner)?;
+            Some(Fit::of(&outer.sight, &entry.sight, entry.client?, true, outer.is_answered))
+        };
+        let asked = self.asking.get(&outer.pid).into_iter().flat_map(|ids| ids.range(id..).rev());
+        let guesses = asked.filter(|inner| self.is_guess(**inner)).take(CANDIDATES);
+        let whole = guesses.filter(|inner| matches!(self.all[*inner].stage, Stage::Whole(_)));
+        let best = whole.filter_map(|inner| Some((fit(*inner, outer)?, *inner))).max();
+        let (Some((best, inner)), now) = (best, own.and_then(|own| fit(own, outer))) else { return };
+        let Some(link) = self.all[&inner].link.filter(|link| link.outer != id) else { return };
+        let there = self.all.get(&link.outer).and_then(|other| fit(inner, other));
+        if now.is_some_and(|now| now >= best) || there.is_some_and(|there| there >= best) {
+            return;
+        }
+        self.link(inner, Some(Link { outer: id, ..link }));
+        if let Some(own) = own {
+            let before = self.all[&own].link;
+            self.link(own, before.map(|before| Link { outer: link.outer, ..before }));
+        }
+    }
+
+    fn is_guess(&self, inner: ExchangeId) -> bool {
+        self.all.get(&inner).and_then(|entry| entry.link).is_some_and(|link| !link.certain)
+    }
+}

@@ -1,0 +1,185 @@
+//! Tier B: socket calls seen where every system call ends, on kernels without the tracepoints of tier A.
+//!
+//! The records are the same. What tier A sees beyond: `io_uring`, and 32-bit programs.
+
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use wire::counter::Counter;
+use wire::names::SCOPE_SOCKETS;
+use wire::socket::{DIR_RECV, DIR_SEND};
+
+use super::call::Call;
+use super::descriptor;
+use super::registers::{Registers, number};
+use super::sock::Sock;
+use super::{MSG_TRUNC, Moved, NOT_OF_THE_STREAM, is_news, record};
+use crate::emit::{Outcome, Stop, count, finish};
+use crate::repeat::{GO_ON, STOP, repeat};
+use crate::scope::Task;
+
+/// Messages of a batch that are looked at: as many as the kernel takes (`UIO_MAXIOV`).
+const MAX_MESSAGES: u32 = 1024;
+/// `struct mmsghdr`, and where in it is the number of bytes that moved.
+const MESSAGE_SIZE: u64 = 64;
+const MESSAGE_LEN: u64 = 56;
+
+/// What a system call does to a socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    Nothing,
+    /// It is not one of the native ones.
+    Unknown,
+    /// One message.
+    One,
+    /// Several.
+    Batch,
+    /// From a file to a socket.
+    Sendfile,
+    /// Between a pipe and a socket.
+    Splice,
+}
+
+/// Runs at the end of every system call of the host, so most must be sent on their way at once.
+///
+/// match: `sys_exit(struct pt_regs *regs, long ret)`
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub(crate) fn sock_exit(ctx: RawTracePointContext) -> u32 {
+    finish(exited(ctx.arg(1)))
+}
+
+#[inline(always)]
+fn exited(result: i64) -> Outcome {
+    let registers = Registers::current();
+    let syscall = registers.exiting();
+    let moves = syscall.map_or(Moves::Unknown, moves);
+    let task = Task::current();
+    if moves == Moves::Nothing || !task.is_watched(SCOPE_SOCKETS) {
+        return Err(Stop::Quiet);
+    }
+    let Some(syscall) = syscall.filter(|_| !descriptor::in_32_bit_call()) else {
+        return Err(Stop::Count(Counter::CallForeign));
+    };
+    match moves {
+        Moves::Nothing | Moves::Unknown => Ok(()),
+        Moves::One => one(task, registers, syscall, result),
+        Moves::Batch => batch(task, registers, syscall, result),
+        Moves::Sendfile => moved(task, registers.first(), syscall, DIR_SEND, result),
+        Moves::Splice => {
+            // One of the two is a pipe.
+            moved(task, registers.first(), syscall, DIR_RECV, result)?;
+            moved(task, registers.third(), syscall, DIR_SEND, result)
+        }
+    }
+}
+
+#[inline(always)]
+fn moves(syscall: u16) -> Moves {
+    match syscall {
+        number::READ | number::READV | number::PREADV2 | number::RECVFROM | number::RECVMSG => Moves::One,
+        number::WRITE | number::WRITEV | number::PWRITEV2 | number::SENDTO | number::SENDMSG => Moves::One,
+        number::RECVMMSG | number::SENDMMSG => Moves::Batch,
+        number::SENDFILE => Moves::Sendfile,
+        number::SPLICE => Moves::Splice,
+        _ => Moves::Nothing,
+    }
+}
+
+/// Which way the bytes of one of these calls go.
+#[inline(always)]
+fn direction(syscall: u16) -> u8 {
+    match syscall {
+        number::WRITE | number::WRITEV | number::PWRITEV2 => DIR_SEND,
+        number::SENDTO | number::SENDMSG | number::SENDMMSG => DIR_SEND,
+        _ => DIR_RECV,
+    }
+}
+
+/// The flags of a call that has any that matter.
+#[inline(always)]
+fn flags(syscall: u16, registers: Registers) -> i32 {
+    match syscall {
+        number::RECVFROM | number::RECVMMSG => registers.fourth() as i32,
+        number::RECVMSG => registers.third() as i32,
+        _ => 0,
+    }
+}
+
+#[inline(never)]
+fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
+    let (dir, flags) = (direction(syscall), flags(syscall, registers));
+    if !is_news(dir, result as i32) || flags & NOT_OF_THE_STREAM != 0 {
+        return Err(Stop::Quiet);
+    }
+    let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
+    let call = Call::of(registers, syscall, dir);
+    let is_copied = flags & MSG_TRUNC == 0;
+    record(&Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })
+}
+
+/// A call whose bytes never were in user memory.
+#[inline(never)]
+fn moved(task: Task, descriptor: u64, syscall: u16, dir: u8, result: i64) -> Outcome {
+    if !is_news(dir, result as i32) {
+        return Ok(());
+    }
+    let Some(sock) = descriptor::socket(descriptor as u32) else { return Ok(()) };
+    let (result, call) = (result as i32, Call::opaque(syscall));
+    record(&Moved { task, sock, dir, result, is_copied: true, is_alone: true, call })
+}
+
+/// Messages of a batch.
+struct Batch {
+    task: Task,
+    sock: Sock,
+    syscall: u16,
+    dir: u8,
+    is_copied: bool,
+    is_alone: bool,
+    messages: u64,
+}
+
+#[inline(always)]
+fn batch(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
+    let (dir, flags) = (direction(syscall), flags(syscall, registers));
+    if flags & NOT_OF_THE_STREAM != 0 {
+        return Err(Stop::Quiet);
+    }
+    let messages = registers.second();
+    if result <= 0 {
+        return if result == 0 { Err(Stop::Quiet) } else { one(task, registers, syscall, result) };
+    }
+    let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
+    let (is_copied, is_alone) = (flags & MSG_TRUNC == 0, result == 1);
+    let mut batch = Batch { task, sock, syscall, dir, is_copied, is_alone, messages };
+    let turns = if result < i64::from(MAX_MESSAGES) { result as u32 } else { MAX_MESSAGES };
+    repeat::<1, _>(turns, message, &mut batch);
+    Ok(())
+}
+
+#[inline(never)]
+extern "C" fn message(index: u64, batch: *mut Batch) -> u64 {
+    // SAFETY: the batch of `batch`.
+    let Batch { task, sock, syscall, dir, is_copied, is_alone, messages } = unsafe { &*batch };
+    let header = messages + index * MESSAGE_SIZE;
+    // SAFETY: a checked read of user memory.
+    let len = unsafe { bpf_probe_read_user((header + MESSAGE_LEN) as *const u32) };
+    let (Ok(len), Some(call)) = (len, Call::of_message(*syscall, header)) else {
+        count(Counter::PayloadUnreadable);
+        return STOP;
+    };
+    let moved = Moved {
+        task: *task,
+        sock: *sock,
+        dir: *dir,
+        result: len as i32,
+        is_copied: *is_copied,
+        is_alone: *is_alone,
+        call,
+    };
+    match record(&moved) {
+        Err(Stop::Count(counter)) => count(counter),
+        Err(Stop::Quiet) | Ok(()) => {}
+    }
+    GO_ON
+}

@@ -1,0 +1,167 @@
+//! Two hundred streams at fifty events a second each: nothing is lost, memory stays as it is, and what is lost while
+//! the agent stands still is known to the last event.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use stacks::compare::Report;
+use stacks::machine::Need;
+use stacks::peer::Peer;
+use stacks::truth::Truth;
+use stacks::watch::Watch;
+use system::agent::{Record, Status};
+use system::process::Process;
+use system::rig::Load;
+
+use crate::{Test, judge};
+
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("streams_200", Need::Nothing, streams_200),
+    ("streams_200_agent_stopped", Need::Nothing, streams_200_agent_stopped),
+];
+
+const STREAMS: u32 = 200;
+/// Between two events of a stream.
+const INTERVAL_MS: &str = "20";
+const LIMIT: Duration = Duration::from_mins(3);
+
+fn peer(dir: &Path) -> Result<Peer> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stacks-hyper"));
+    command.env("TOKEN_INTERVAL_MS", INTERVAL_MS);
+    Peer::start("hyper", command, dir)
+}
+
+/// A process's use of CPU since `start`.
+struct Cpu {
+    start: Instant,
+    before: [f64; 2],
+    now: [f64; 2],
+}
+
+impl Cpu {
+    fn start(process: &Process) -> Result<Self> {
+        let before = process.cpu_split()?;
+        Ok(Self { start: Instant::now(), before, now: before })
+    }
+
+    fn stop(mut self, process: &Process) -> Result<Self> {
+        self.now = process.cpu_split()?;
+        Ok(self)
+    }
+}
+
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let [user, system] = [0, 1].map(|i| 100.0 * (self.now[i] - self.before[i]) / seconds);
+        let all = user + system;
+        write!(f, "{all:.1} % of a core (user {user:.1}, system {system:.1}) over {seconds:.0} s")
+    }
+}
+
+/// A minute of it, each stream five answers long: every event is seen, and the agent's memory is the same after the
+/// fifth answer as after the first.
+///
+/// Its CPU time is printed and not judged: it depends on the machine, and on what others start on it.
+fn streams_200(dir: &Path) -> Result<()> {
+    const ROUNDS: u32 = 5;
+    /// The lines of 800 finished requests, which are kept for `requests`, at 1.5 KiB each, and as much again for what
+    /// the allocator holds between them.
+    const GROWTH: u64 = 800 * 2 * 1536;
+    let mut peer = peer(dir)?;
+    let mut watch = Watch::ports(&[peer.port], dir)?;
+    let load = Load::requests(STREAMS, ROUNDS * STREAMS).with("output-tokens", 600);
+    let cpu = Cpu::start(&watch.agent.process)?;
+    let mut load = load.start(peer.port, dir)?;
+    let warm = |records: &[Record]| records.len() >= STREAMS as usize;
+    watch.follower.wait("the first answers", peer.port, LIMIT, warm)?;
+    let before = watch.agent.process.anonymous_bytes()?;
+    let clients = load.finish(LIMIT)?;
+    let after = watch.agent.process.anonymous_bytes()?;
+    let cpu = cpu.stop(&watch.agent.process)?;
+    let status = watch.agent.status()?;
+    writeln!(io::stdout().lock(), "streams_200: {cpu}; memory {} to {} KiB", before / 1024, after / 1024)?;
+    watch.records(peer.port, clients.len())?;
+    let records = watch.finish(peer.port)?;
+    peer.stop()?;
+    let truths = peer.truth()?;
+    judge(&Report::new(&truths, &clients, &records), clients.len(), dir)?;
+    let lost = lost_events(&truths, &records)?;
+    ensure!(
+        lost == 0 && status.health.dropped() == 0,
+        "{lost} events lost, {} said",
+        status.health.dropped()
+    );
+    ensure!(after < before + GROWTH, "the agent grew from {before} to {after} bytes");
+    Ok(())
+}
+
+/// Events that the server wrote and the agent does not count. An answer with more events than were written is wrong,
+/// and one with bytes that were not, or without some that were, as well.
+fn lost_events(truths: &[Truth], records: &[Record]) -> Result<u64> {
+    let by_id: HashMap<&str, &Record> =
+        records.iter().filter_map(|record| Some((record.request_id.as_deref()?, record))).collect();
+    let mut lost = 0;
+    for truth in truths {
+        let id = truth.request_id.as_deref().unwrap_or_default();
+        let record = by_id.get(id).with_context(|| format!("{id}: missed"))?;
+        let (written, seen) = (truth.content_write_ns.len() as u64, record.chunks.unwrap_or_default());
+        lost += written.checked_sub(seen).with_context(|| format!("{id}: {written} events became {seen}"))?;
+        let (written, seen) = (truth.bytes_out, record.bytes_out);
+        ensure!(written == seen, "{id}: {written} bytes became {seen}");
+    }
+    Ok(lost)
+}
+
+/// The agent gets no CPU for two seconds, and its ring holds a fraction of that: each event that did not fit is
+/// counted, all answers say that they have a gap, their sizes are exact, and the answers after that are whole.
+fn streams_200_agent_stopped(dir: &Path) -> Result<()> {
+    let mut peer = peer(dir)?;
+    let mut watch = small_ring(peer.port, dir)?;
+    let mut load = Load::requests(STREAMS, STREAMS).with("output-tokens", 400).start(peer.port, dir)?;
+    // A hundred records of each stream: all of them are running, and none is near its end.
+    let running = |status: &Status| status.health.seen > u64::from(STREAMS) * 100;
+    watch.wait_status("all streams to run", running)?;
+    watch.agent.process.signal(Signal::STOP)?;
+    std::thread::sleep(Duration::from_secs(2));
+    watch.agent.process.signal(Signal::CONT)?;
+    load.finish(LIMIT)?;
+    watch.records(peer.port, STREAMS as usize)?;
+    let clients = Load::requests(STREAMS, STREAMS).with("seed", 2).start(peer.port, dir)?.finish(LIMIT)?;
+    watch.records(peer.port, 2 * STREAMS as usize)?;
+    let dropped = |status: &Status| status.health.kernel.get("drop_socket_ring_full").copied();
+    watch.wait_status("the losses to be counted", |status| dropped(status) > Some(0))?;
+    let dropped = dropped(&watch.agent.status()?).unwrap_or_default();
+    let records = watch.finish(peer.port)?;
+    peer.stop()?;
+    let truths = peer.truth()?;
+    let lost = lost_events(&truths, &records)?;
+    writeln!(io::stdout().lock(), "streams_200_agent_stopped: {lost} events lost")?;
+    ensure!(lost == dropped, "{lost} events were lost, the agent says {dropped}");
+    let is_later = |id: Option<&str>| clients.iter().any(|client| Some(client.request_id.as_str()) == id);
+    let (later, during): (Vec<_>, Vec<_>) =
+        records.into_iter().partition(|record| is_later(record.request_id.as_deref()));
+    let silent = during.iter().find(|record| record.flags != ["gap"]);
+    ensure!(silent.is_none(), "an answer does not say that a part of it was not seen: {silent:#?}");
+    let truths: Vec<_> = truths.into_iter().filter(|truth| is_later(truth.request_id.as_deref())).collect();
+    judge(&Report::new(&truths, &clients, &later), STREAMS as usize, dir)
+}
+
+/// An agent with a ring for a twentieth of a second or so. Without acknowledgements, so that the records of running
+/// answers are those of their events and no others.
+fn small_ring(port: u16, dir: &Path) -> Result<Watch> {
+    let config = dir.join("agent.toml");
+    fs::write(&config, "[ring]\nsize_bytes = 1_048_576\n[socket]\nnetwork_timing = \"off\"\n")?;
+    let config = config.to_str().context("a path that is not UTF-8")?;
+    let mut watch =
+        Watch::launch(&["--config", config, "--port", &port.to_string()].map(str::to_owned), dir)?;
+    watch.wait_ports(&[port])?;
+    Ok(watch)
+}

@@ -1,0 +1,219 @@
+//! Both ways of seeing socket calls, at once on the same traffic: two agents, one of each tier, have to tell the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value};
+use stacks::machine::Need;
+use stacks::peer::Peer;
+use stacks::raw::{Raw, body, chat, long_chat, post};
+use stacks::watch::Watch;
+
+use crate::Test;
+use crate::servers::{hyper, load};
+
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("tiers_agree_on_vectored_writes", Need::Nothing, vectored_writes),
+    ("tiers_agree_on_uvicorn", Need::Python, uvicorn),
+    ("tiers_agree_on_odd_calls", Need::Python, odd_calls),
+    ("tiers_agree_on_reads_of_all_kinds", Need::Python, reads_of_all_kinds),
+    ("tiers_agree_on_pipelining", Need::Python, pipelining),
+];
+
+/// How far the tiers may be apart in time, at the median: the way from the socket's end of a call to the system call's.
+const MEDIAN_NS: u64 = 10_000;
+/// Fields that are each agent's own.
+const OWN: [&str; 2] = ["id", "seq"];
+const STREAM_END: &str = "0\r\n\r\n";
+const END: &str = "}}";
+
+/// An agent of each tier on one port.
+struct Pair {
+    a: Watch,
+    b: Watch,
+    port: u16,
+}
+
+impl Pair {
+    fn new(port: u16, dir: &Path) -> Result<Self> {
+        Ok(Self { a: agent("a", port, dir)?, b: agent("b", port, dir)?, port })
+    }
+
+    /// Waits for `count` records of each, and compares them.
+    fn expect_same(mut self, count: usize, dir: &Path) -> Result<()> {
+        let [mut a, mut b] = [BTreeMap::new(), BTreeMap::new()];
+        for (watch, records) in [(&mut self.a, &mut a), (&mut self.b, &mut b)] {
+            watch.records(self.port, count)?;
+            *records = by_request(&watch.follower.lines(), self.port)?;
+            ensure!(records.len() == count, "{} records of {count} requests", records.len());
+        }
+        let (faults, mut apart) = differences(&a, &b);
+        apart.sort_unstable();
+        let quantile = |percent: usize| apart.get(apart.len() * percent / 100).copied().unwrap_or_default();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        writeln!(
+            io::stdout().lock(),
+            "{name}: {count} requests, {} times apart by {} ns at the median, {} at p99",
+            apart.len(),
+            quantile(50),
+            quantile(99)
+        )?;
+        let [a, b] = [self.a.agent.status()?, self.b.agent.status()?];
+        ensure!(
+            faults.is_empty(),
+            "{} differences:\n{}",
+            faults.len(),
+            faults[..faults.len().min(20)].join("\n")
+        );
+        ensure!(quantile(50) <= MEDIAN_NS, "the tiers are {} ns apart at the median", quantile(50));
+        ensure!(a.health.dropped() + b.health.dropped() == 0, "records were lost");
+        self.a.finish(self.port)?;
+        self.b.finish(self.port).map(drop)
+    }
+}
+
+/// An agent of this tier, with a folder of its own.
+fn agent(tier: &str, port: u16, dir: &Path) -> Result<Watch> {
+    let dir = dir.join(tier);
+    fs::create_dir_all(&dir)?;
+    let config = config(tier, &dir)?;
+    let arguments =
+        ["--config", &config.display().to_string(), "--port", &port.to_string()].map(str::to_owned);
+    let mut watch = Watch::launch(&arguments, &dir)?;
+    watch.wait_ports(&[port])?;
+    let status: Value = serde_json::from_str(&watch.agent.get("/api/v1/status")?)?;
+    ensure!(status["socket"]["tier"] == tier, "the status names another tier: {}", status["socket"]);
+    Ok(watch)
+}
+
+fn config(tier: &str, dir: &Path) -> Result<PathBuf> {
+    let path = dir.join("tier.toml");
+    fs::write(&path, format!("[socket]\ntier = \"{tier}\"\n"))?;
+    Ok(path)
+}
+
+type Records = BTreeMap<String, Map<String, Value>>;
+
+/// Records as they are printed, by the request's id.
+fn by_request(lines: &[String], port: u16) -> Result<Records> {
+    let mut records = Records::new();
+    for line in lines {
+        let Value::Object(mut record) = serde_json::from_str(line)? else { continue };
+        if record.get("local_port").and_then(Value::as_u64) != Some(port.into()) {
+            continue;
+        }
+        record.retain(|name, _| !OWN.contains(&name.as_str()));
+        let id =
+            record.get("request_id").and_then(Value::as_str).context("a request without an id")?.to_owned();
+        ensure!(records.insert(id.clone(), record).is_none(), "two records of {id}");
+    }
+    Ok(records)
+}
+
+/// What differs beside times, and by how much the times do, ns.
+fn differences(a: &Records, b: &Records) -> (Vec<String>, Vec<u64>) {
+    let (mut faults, mut apart) = (Vec::new(), Vec::new());
+    for (id, a) in a {
+        let Some(b) = b.get(id) else {
+            faults.push(format!("{id}: tier B has not seen it"));
+            continue;
+        };
+        let names: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+        for name in names {
+            match (a.get(name), b.get(name)) {
+                (Some(a), Some(b)) if is_time(name) => apart.extend(distance(name, a, b)),
+                (a, b) if a == b => {}
+                (a, b) => faults.push(format!("{id}: {name} is {a:?} with tier A and {b:?} with tier B")),
+            }
+        }
+    }
+    (faults, apart)
+}
+
+fn is_time(name: &str) -> bool {
+    name.ends_with("_ns") || name.ends_with("_s") || matches!(name, "ts" | "stages")
+}
+
+/// Distance of two moments. Lengths and lists follow from moments.
+fn distance(name: &str, a: &Value, b: &Value) -> Option<u64> {
+    let moment = name.starts_with("t_");
+    a.as_u64().zip(b.as_u64()).filter(|_| moment).map(|(a, b)| a.abs_diff(b))
+}
+
+/// hyper under the usual load: each chunk is one `writev`.
+fn vectored_writes(dir: &Path) -> Result<()> {
+    exercise(hyper(dir)?, dir)
+}
+
+fn uvicorn(dir: &Path) -> Result<()> {
+    exercise(Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)?, dir)
+}
+
+fn exercise(mut peer: Peer, dir: &Path) -> Result<()> {
+    let pair = Pair::new(peer.port, dir)?;
+    let clients = load(peer.port, dir)?;
+    pair.expect_same(clients.len(), dir)?;
+    peer.stop()
+}
+
+/// `sendfile`, `splice`, short writes and refused ones, many segments, bytes one by one.
+fn odd_calls(dir: &Path) -> Result<()> {
+    let mut peer = Peer::python("odd.py", &["threads"], dir)?;
+    let pair = Pair::new(peer.port, dir)?;
+    let mut count = 0;
+    for (path, streaming) in [
+        ("sendfile", false),
+        ("splice", false),
+        ("short_writes", false),
+        ("segments", false),
+        ("segments", true),
+        ("one_byte", true),
+        ("split", true),
+        ("big", false),
+        ("plain", true),
+    ] {
+        let mut raw = Raw::connect(peer.port)?;
+        for turn in 0..if matches!(path, "short_writes" | "big") { 1 } else { 5 } {
+            let target = format!("/{path}/v1/chat/completions");
+            raw.send(post(&target, &format!("{path}-{streaming}-{turn}"), "", &body(streaming, 8)))?;
+            raw.until(if streaming { STREAM_END } else { END })?;
+            count += 1;
+        }
+    }
+    pair.expect_same(count, dir)?;
+    peer.stop()
+}
+
+/// `read`, `readv`, `recvmsg` with three segments, and `MSG_PEEK` before each of them.
+fn reads_of_all_kinds(dir: &Path) -> Result<()> {
+    let mut peer = Peer::python("odd.py", &["reads"], dir)?;
+    let pair = Pair::new(peer.port, dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for turn in 0..30 {
+        raw.send(chat(&format!("r{turn}"), turn % 2 == 0))?;
+        raw.until(if turn % 2 == 0 { STREAM_END } else { END })?;
+    }
+    drop(raw);
+    pair.expect_same(30, dir)?;
+    peer.stop()
+}
+
+/// Ten requests of two to three kilobytes in one call.
+fn pipelining(dir: &Path) -> Result<()> {
+    let mut peer = Peer::python("odd.py", &["threads"], dir)?;
+    let pair = Pair::new(peer.port, dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    for batch in 0..10_usize {
+        let request = |n: usize| long_chat(&format!("p{batch}-{n}"), false, 2000 + 100 * n);
+        raw.send((0..10).map(request).collect::<String>())?;
+        let mut answers = String::new();
+        while answers.matches("HTTP/1.1 200").count() < 10 || !answers.ends_with(END) {
+            answers.push_str(&raw.some()?);
+        }
+    }
+    pair.expect_same(100, dir)?;
+    peer.stop()
+}
