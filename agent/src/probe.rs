@@ -24,7 +24,7 @@ pub mod tls;
 pub mod verdict;
 
 pub use discovery::Hints;
-pub use doctor::{Check, Grade, doctor};
+pub use doctor::{Check, Grade, doctor, doctor_nvml};
 pub use error::ProbeError;
 pub(crate) use error::chain;
 pub use session::{NetworkTiming, Session, Settings, Tls};

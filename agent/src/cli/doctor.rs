@@ -7,7 +7,8 @@ use crate::probe::{self, Grade};
 
 pub(super) fn doctor(scope: &Scope) -> Outcome {
     let config = setup::config(scope, None)?;
-    let checks = probe::doctor(&setup::probes(&config));
+    let mut checks = probe::doctor(&setup::probes(&config));
+    checks.extend(setup::nvml(&config).map(|nvml| probe::doctor_nvml(nvml.library.as_deref())));
     let mut out = Output::new();
     for check in &checks {
         let grade = match check.grade {

@@ -15,7 +15,7 @@ use super::{
     targets::{Kind, mapped, open_library},
     tier::Tier,
 };
-use crate::source::procfs::ProcFs;
+use crate::source::{nvml, procfs::ProcFs};
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -335,6 +335,26 @@ fn drivers(settings: &Settings) -> Check {
     }
 }
 
+/// Whether there is a library to ask NVML through: `given` by the configuration, or where drivers put it. It is not
+/// opened, which would hold the driver.
+pub fn doctor_nvml(given: Option<&Path>) -> Check {
+    let name = "NVML";
+    let found =
+        given.map_or_else(|| nvml::find(Path::new("/")), |path| path.exists().then(|| path.to_owned()));
+    match found {
+        Some(path) => Check::ok(name, path.display().to_string()),
+        None => Check::bad(
+            name,
+            Grade::Warn,
+            given.map_or("no libnvidia-ml.so.1 in the folders of drivers".into(), |path| {
+                format!("{} does not exist", path.display())
+            }),
+            "which GPUs there are, how they fare and who else is on them is not known",
+            "install the driver's NVML library, or name it in gpu.nvml_library",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -349,6 +369,15 @@ mod tests {
             let bad = check.grade != Grade::Ok;
             assert_eq!((check.costs.is_some(), check.remedy.is_some()), (bad, bad), "{}", check.name);
         }
+    }
+
+    #[test]
+    fn a_library_that_the_configuration_names_must_be_there() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(doctor_nvml(Some(file.path())).grade, Grade::Ok);
+        let missing = doctor_nvml(Some(Path::new("/nonexistent/libnvidia-ml.so.1")));
+        assert_eq!((missing.grade, missing.costs.is_some()), (Grade::Warn, true));
+        assert!(missing.found.contains("/nonexistent/"), "{}", missing.found);
     }
 
     #[test]
