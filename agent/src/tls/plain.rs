@@ -77,7 +77,7 @@ impl Chunk {
         let network =
             if dir == socket::DIR_RECV { carrier.arrival(end, len) } else { carrier.acknowledgement() };
         let mut header = carrier.header;
-        (header.kind, header.len) = (Kind::SocketData as u16, size as u32);
+        (header.kind, header.len) = (Kind::SocketData as u16, u32::try_from(size).unwrap_or(u32::MAX));
         let data = socket::Data {
             header,
             id,
@@ -85,8 +85,8 @@ impl Chunk {
             network,
             result: i32::try_from(len).unwrap_or(i32::MAX),
             requested: len.saturating_add(u32::from(carrier.short)),
-            head_len: head.len() as u16,
-            tail_len: tail.len() as u16,
+            head_len: u16::try_from(head.len()).unwrap_or(u16::MAX),
+            tail_len: u16::try_from(tail.len()).unwrap_or(u16::MAX),
             syscall: carrier.syscall,
             dir,
             flags: if size == size_of::<socket::Data>() { FLAG_NO_PAYLOAD } else { 0 },
