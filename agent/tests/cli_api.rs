@@ -69,7 +69,7 @@ impl Server {
             health,
             probes,
             in_flight: BTreeMap::new(),
-            tls: std::collections::BTreeMap::new(),
+            tls: BTreeMap::new(),
             lag_ns: 0,
             recording: Recording::default(),
         });

@@ -100,15 +100,18 @@ mod tests {
     use super::*;
 
     fn chunk(len: u32, head: usize, tail: usize, done: u32) -> Chunk {
-        let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let bytes: Vec<u8> = (0..len).map(|n| u8::try_from(n).unwrap()).collect();
         let (head, tail) = (bytes[..head].to_vec(), bytes[bytes.len() - tail..].to_vec());
         Chunk { offset: 0, len, done, time_ns: 0, nested: false, head, tail }
     }
 
+    /// Length and captured bytes at either end; from where how many; what of them is captured.
+    type Case<'a> = ((u32, usize, usize), (u32, u32), (&'a [u8], &'a [u8]));
+
     #[test]
     fn a_part_has_what_was_captured_of_it() {
         // (length, captured at either end), (from, length) -> bytes of head and tail, by their position.
-        let cases: &[((u32, usize, usize), (u32, u32), (&[u8], &[u8]))] = &[
+        let cases: &[Case<'_>] = &[
             ((8, 8, 0), (0, 8), (&[0, 1, 2, 3, 4, 5, 6, 7], &[])),
             ((8, 8, 0), (2, 3), (&[2, 3, 4], &[])),
             ((8, 2, 2), (0, 8), (&[0, 1], &[6, 7])),
