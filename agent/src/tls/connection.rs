@@ -32,6 +32,7 @@ pub(super) type SslKey = (u32, tls::SslId);
 
 /// The connection.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, not a state of one thing")]
 pub(super) struct Connection {
     id: SockId,
     /// Reads, writes.
@@ -206,7 +207,7 @@ impl Connection {
 
 /// A finding as a record of its own, as of `header`.
 pub(super) fn verdict(id: SockId, finding: u8, bytes: u64, header: &Header) -> Vec<u8> {
-    let len = size_of::<tls::Verdict>() as u32;
+    let len = u32::try_from(size_of::<tls::Verdict>()).unwrap_or(u32::MAX);
     let header = Header { kind: Kind::TlsVerdict as u16, len, ..*header };
     tls::Verdict { header, id, bytes, finding, reserved: [0; 7] }.as_bytes().to_vec()
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 /// Length of a record's header.
 pub(super) const HEADER: u64 = 5;
+const HEADER_BYTES: usize = 5;
 /// Application data; in TLS 1.3 everything that is encrypted says it is that.
 pub(super) const APPLICATION_DATA: u8 = 23;
 /// Longest payload of a record that an implementation may send.
@@ -61,7 +62,7 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Framer {
     place: Place,
-    header: [u8; HEADER as usize],
+    header: [u8; HEADER_BYTES],
     /// Records that nothing is known of but their frame, oldest first.
     pub records: VecDeque<Framed>,
 }
@@ -70,7 +71,7 @@ impl Framer {
     /// A direction that begins at byte 0; `whole`: that is where it really begins.
     pub(super) fn new(whole: bool) -> Self {
         let place = if whole { Place::At(0, 0) } else { Place::Lost };
-        Self { place, header: [0; HEADER as usize], records: VecDeque::new() }
+        Self { place, header: [0; HEADER_BYTES], records: VecDeque::new() }
     }
 
     /// Nothing is known of where records begin.
@@ -139,7 +140,7 @@ pub(super) fn begins_handshake(head: &[u8]) -> bool {
     const HANDSHAKE: u8 = 22;
     match *head {
         [HANDSHAKE] => true,
-        [HANDSHAKE, 3, ..] => head.len() < HEADER as usize || header(head).is_some(),
+        [HANDSHAKE, 3, ..] => head.len() < HEADER_BYTES || header(head).is_some(),
         _ => false,
     }
 }

@@ -77,7 +77,7 @@ impl Chunk {
         let network =
             if dir == socket::DIR_RECV { carrier.arrival(end, len) } else { carrier.acknowledgement() };
         let mut header = carrier.header;
-        (header.kind, header.len) = (Kind::SocketData as u16, size as u32);
+        (header.kind, header.len) = (Kind::SocketData as u16, u32::try_from(size).unwrap_or(u32::MAX));
         let data = socket::Data {
             header,
             id,
@@ -85,8 +85,8 @@ impl Chunk {
             network,
             result: i32::try_from(len).unwrap_or(i32::MAX),
             requested: len.saturating_add(u32::from(carrier.short)),
-            head_len: head.len() as u16,
-            tail_len: tail.len() as u16,
+            head_len: u16::try_from(head.len()).unwrap_or(u16::MAX),
+            tail_len: u16::try_from(tail.len()).unwrap_or(u16::MAX),
             syscall: carrier.syscall,
             dir,
             flags: if size == size_of::<socket::Data>() { FLAG_NO_PAYLOAD } else { 0 },
@@ -100,15 +100,18 @@ mod tests {
     use super::*;
 
     fn chunk(len: u32, head: usize, tail: usize, done: u32) -> Chunk {
-        let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let bytes: Vec<u8> = (0..len).map(|n| u8::try_from(n).unwrap()).collect();
         let (head, tail) = (bytes[..head].to_vec(), bytes[bytes.len() - tail..].to_vec());
         Chunk { offset: 0, len, done, time_ns: 0, nested: false, head, tail }
     }
 
+    /// Length and captured bytes at either end; from where how many; what of them is captured.
+    type Case<'a> = ((u32, usize, usize), (u32, u32), (&'a [u8], &'a [u8]));
+
     #[test]
     fn a_part_has_what_was_captured_of_it() {
         // (length, captured at either end), (from, length) -> bytes of head and tail, by their position.
-        let cases: &[((u32, usize, usize), (u32, u32), (&[u8], &[u8]))] = &[
+        let cases: &[Case<'_>] = &[
             ((8, 8, 0), (0, 8), (&[0, 1, 2, 3, 4, 5, 6, 7], &[])),
             ((8, 8, 0), (2, 3), (&[2, 3, 4], &[])),
             ((8, 2, 2), (0, 8), (&[0, 1], &[6, 7])),

@@ -263,12 +263,13 @@ fn plaintext_takes_the_times_of_its_socket_calls() {
     assert_eq!(rig.said(), expected);
 }
 
+type Step = fn(&mut Rig);
+
 /// Catalogue row 35: bytes go to no other connection, whatever the order in which one thread serves several.
 #[test]
 fn r35_connections_on_one_thread_keep_their_own() {
     // Both are the same length, as events of streams often are.
     let (a, b) = ("data: a\n\n", "data: b\n\n");
-    type Step = fn(&mut Rig);
     let orders: [(&str, [Step; 4]); 4] = [
         (
             "each at once",
@@ -654,18 +655,24 @@ fn hostile_records_are_survived() {
     let mut state = 1_u64;
     let mut next = move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state >> 33
+        usize::try_from(state >> 33).unwrap()
     };
     let mut links = Links::default();
     let kinds = [1, 2, 3, 5, 48, 0x100];
     for _ in 0..20_000 {
-        let size = 24 + (next() % 200) as usize;
-        let mut record: Vec<u8> = (0..size).map(|_| (next() % 4) as u8).collect();
-        let kind = kinds[(next() % 6) as usize];
-        let header =
-            Header { abi: wire::ABI, kind, len: (next() % 260) as u32, time_ns: next(), tgid: 1, tid: 1 };
+        let size = 24 + next() % 200;
+        let mut record: Vec<u8> = (0..size).map(|_| [0, 1, 2, 3][next() % 4]).collect();
+        let kind = kinds[next() % 6];
+        let header = Header {
+            abi: wire::ABI,
+            kind,
+            len: u32::try_from(next() % 260).unwrap(),
+            time_ns: next() as u64,
+            tgid: 1,
+            tid: 1,
+        };
         record[..24].copy_from_slice(header.as_bytes());
         links.take(&record, &mut Vec::new());
-        links.take(&record[..(next() as usize) % size], &mut Vec::new());
+        links.take(&record[..next() % size], &mut Vec::new());
     }
 }
