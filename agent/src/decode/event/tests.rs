@@ -57,7 +57,7 @@ fn malformed_records_are_errors_with_a_reason() {
         ("half a header", record(1, 24)[..23].to_vec(), "short"),
         ("other ABI", other_abi, "abi"),
         ("unknown kind", record(0, 24), "unknown_kind"),
-        ("kind of the future", record(0x102, 24), "unknown_kind"),
+        ("kind of the future", record(0x1ff, 24), "unknown_kind"),
         ("longer than it is", record(Kind::Exit as u16, 48)[..47].to_vec(), "short"),
         ("length less than the header", record(Kind::Exit as u16, 4), "short"),
         ("data without its fields", record(Kind::SocketData as u16, 63), "short"),
