@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: hostile bytes for the parsers, by libFuzzer, under `AddressSanitizer`.
+//! `cargo xtask fuzz`: hostile bytes for the parsers, by libFuzzer, with a check of each access to memory.
 //!
 //! Targets and what must hold of them are in `tests/fuzz`, where `cargo test` runs what was found. Only the search
 //! needs a nightly compiler (for the sanitizer) and a C++ compiler (for libFuzzer).

@@ -14,6 +14,7 @@ use super::{
     http1::{Direction, Found, Side},
     http2,
     mask::{begins_request, begins_response, mask_all},
+    memory,
     open::Ending,
     sse::Sse,
 };
@@ -179,7 +180,9 @@ impl Connections {
         largest.sort_unstable_by_key(|(held, last_ns, id)| (Reverse(*held), *last_ns, *id));
         // First what an exchange can do without, then whole connections.
         for whole in [false, true] {
-            for (.., id) in &largest {
+            // One exchange by itself has nothing that it could do without.
+            let least = if whole { 0 } else { memory::EXCHANGE };
+            for (.., id) in largest.iter().filter(|(held, ..)| *held > least) {
                 if cx.held.has_room() {
                     return;
                 }

@@ -65,8 +65,8 @@ pub(super) struct Open {
     lost_bytes: u64,
     /// Content events before the first of them.
     sure_content: usize,
-    /// Content events whose times are kept.
-    max_content: usize,
+    /// So many times of its content are kept.
+    most_content: usize,
 }
 
 impl Open {
@@ -84,7 +84,7 @@ impl Open {
             grpc: Grpc::No,
             lost_bytes: 0,
             sure_content: 0,
-            max_content: MAX_CONTENT,
+            most_content: MAX_CONTENT,
         }
     }
 
@@ -239,7 +239,7 @@ impl Open {
             exchange.first_token_ns = Some(event.time_ns);
         }
         exchange.content_total += 1;
-        let kept = exchange.content.len() < self.max_content;
+        let kept = exchange.content.len() < self.most_content;
         if kept {
             exchange.content.push(event);
         }
@@ -253,7 +253,7 @@ impl Open {
 
     /// Memory is short: the times of its content are not kept, those to come neither.
     pub(super) fn forget_content(&mut self) {
-        self.max_content = 0;
+        self.most_content = 0;
         self.exchange.content = Vec::new();
         self.sure_content = 0;
     }

@@ -63,7 +63,9 @@ fn undisturbed(calls: &[Call<'_>]) {
 /// A recording of what was masked gives what the live run gave.
 fn replays(calls: &[Call<'_>]) {
     let mut maker = opened(SOCKETS);
-    calls.iter().for_each(|call| add(&mut maker, call));
+    for call in calls {
+        add(&mut maker, call);
+    }
     maker.observe(&agent::decode::Observation::End);
     live_and_replay(&mut maker.records);
 }

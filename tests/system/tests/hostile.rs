@@ -1,7 +1,7 @@
 //! What peers should not send to a watched port, beside clients that do nothing wrong.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -66,7 +66,8 @@ impl Rig {
         self.follower.wait("the good requests", self.sink.port, SETTLE_LIMIT, |all| good(all) >= asked)?;
         let most = self.status("VmHWM:")?;
         let health = self.agent.status()?.health;
-        println!("{asked} good requests, at most {most} KiB; {:?} {:?}", health.ignored, health.limits);
+        let counts = format!("{:?} {:?}", health.ignored, health.limits);
+        writeln!(io::stdout().lock(), "{asked} good requests, at most {most} KiB; {counts}")?;
         ensure!(health.dropped() == 0, "records were lost, so nothing can be said: {health:#?}");
         ensure!(most < MOST_KIB, "the agent took {most} KiB");
         let records = self.follower.records(self.sink.port)?;
@@ -160,9 +161,9 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 fn frame(kind: u8, flags: u8, stream: usize, payload: &[u8]) -> Vec<u8> {
-    let [.., a, b, c] = payload.len().to_be_bytes();
-    let [.., d, e, f, g] = stream.to_be_bytes();
-    [&[a, b, c, kind, flags, d, e, f, g], payload].concat()
+    let [.., long, len, short] = payload.len().to_be_bytes();
+    let stream = u32::try_from(stream).unwrap_or(0).to_be_bytes();
+    [&[long, len, short, kind, flags][..], &stream, payload].concat()
 }
 
 fn http2_kinds() -> Vec<(&'static str, Vec<u8>)> {

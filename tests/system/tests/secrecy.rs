@@ -143,8 +143,7 @@ fn exchange(sink: &Sink, request: &[u8], answered: bool) -> Result<()> {
 fn parts() -> Vec<Vec<u8>> {
     let texts = [PLANTED, NUMBER];
     let plain = texts.iter().flat_map(|text| text.as_bytes().windows(PART).map(<[u8]>::to_vec));
-    let hex =
-        texts.iter().map(|text| text.bytes().map(|b| format!("{b:02x}")).collect::<String>().into_bytes());
+    let hex = texts.iter().map(|text| text.bytes().flat_map(|b| format!("{b:02x}").into_bytes()).collect());
     // Whatever stands before it moves it by up to two octets within its groups of three.
     let base64 = texts.iter().flat_map(|text| (0..3).map(|skip| base64(&text.as_bytes()[skip..])));
     plain.chain(hex).chain(base64).collect()
