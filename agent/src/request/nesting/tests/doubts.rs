@@ -28,10 +28,13 @@ fn a_give_up_counts_once_and_not_behind_the_front() {
     }
 }
 
+/// When the inner answer ends, what changes of it, and what is told.
+type Case = (u64, fn(&mut Exchange), &'static [&'static str]);
+
 #[test]
 fn what_goes_on_when_all_is_answered_is_none_of_it() {
     let broken_off = |e: &mut Exchange| e.outcome = Some(Outcome::ClientDisconnect);
-    let cases: [(u64, fn(&mut Exchange), &[&str]); 3] =
+    let cases: [Case; 3] =
         [(219, nothing, &["0: 1 @ 3"]), (221, nothing, &["1", "0"]), (221, broken_off, &["0: 1 @ 3"])];
     for (ms, change, want) in cases {
         let mut rig = Rig::default();
