@@ -84,12 +84,15 @@ impl Pipeline {
             if let Tracked::WantWhole(socket) = tracked {
                 out.push(Output::WantWhole(socket));
             }
-            let expired = self.deliveries.expired(&tracked, &mut self.health);
-            out.extend(expired.into_iter().map(|ended| request(ended, &self.tracker, &mut self.health)));
+            let limit = Deliveries::limit(&tracked);
             self.requests.apply(tracked, &mut self.health, &mut self.settled);
-        }
-        for settled in self.settled.drain(..) {
-            out.extend(output(settled, &self.tracker, &mut self.deliveries, &mut self.health));
+            for settled in self.settled.drain(..) {
+                out.extend(output(settled, &self.tracker, &mut self.deliveries, &mut self.health));
+            }
+            // What became final just now may be late too, and nothing comes after the end.
+            let expired = limit.map(|limit| self.deliveries.expired(limit, &mut self.health));
+            let expired = expired.into_iter().flatten();
+            out.extend(expired.map(|ended| request(ended, &self.tracker, &mut self.health)));
         }
     }
 

@@ -56,13 +56,17 @@ impl Deliveries {
         ended
     }
 
-    /// Time passes, or the run ends: the requests that are not waited for any more, in order.
-    pub(super) fn expired(&mut self, tracked: &Tracked, health: &mut Health) -> Vec<Ended> {
-        let limit = match tracked {
-            Tracked::Tick { time_ns } => time_ns.saturating_sub(PATIENCE_NS),
-            Tracked::End { .. } => u64::MAX,
-            _ => return Vec::new(),
-        };
+    /// Time passes, or the run ends: no request that ended up to then is waited for any more.
+    pub(super) fn limit(tracked: &Tracked) -> Option<u64> {
+        match tracked {
+            Tracked::Tick { time_ns } => Some(time_ns.saturating_sub(PATIENCE_NS)),
+            Tracked::End { .. } => Some(u64::MAX),
+            _ => None,
+        }
+    }
+
+    /// The requests that are not waited for any more, in order.
+    pub(super) fn expired(&mut self, limit: u64, health: &mut Health) -> Vec<Ended> {
         let is_late = |ended: &Ended| ended.exchange.last_byte_out_ns.unwrap_or_default() <= limit;
         let late: Vec<_> =
             self.waiting.extract_if(.., |_, ended| is_late(ended)).map(|(_, ended)| *ended).collect();
@@ -103,11 +107,11 @@ mod tests {
         let ended = deliveries.delivered(ExchangeId(2), Some(delivery)).unwrap();
         assert_eq!(ended.exchange.delivery, Some(delivery));
         assert!(deliveries.delivered(ExchangeId(2), None).is_none());
-        let early = deliveries.expired(&Tracked::Tick { time_ns: 2 * PATIENCE_NS - 1 }, &mut health);
+        let early = deliveries.expired(PATIENCE_NS - 1, &mut health);
         assert!(early.is_empty());
-        let late = deliveries.expired(&Tracked::Tick { time_ns: 2 * PATIENCE_NS }, &mut health);
+        let late = deliveries.expired(PATIENCE_NS, &mut health);
         assert_eq!(ids(&late), [1]);
-        let last = deliveries.expired(&Tracked::End { time_ns: 0 }, &mut health);
+        let last = deliveries.expired(u64::MAX, &mut health);
         assert_eq!(ids(&last), [3]);
         assert_eq!(health.limits["deliveries_unfinished"], 2);
     }
@@ -133,7 +137,7 @@ mod tests {
         assert!(deliveries.over(long(4), &mut health).is_some());
         assert!(deliveries.delivered(ExchangeId(2), None).is_some());
         assert!(deliveries.over(long(5), &mut health).is_none());
-        assert_eq!(deliveries.expired(&Tracked::End { time_ns: 0 }, &mut health).len(), 4);
+        assert_eq!(deliveries.expired(u64::MAX, &mut health).len(), 4);
         assert_eq!((deliveries.events, health.limits["deliveries"]), (0, 1));
     }
 }

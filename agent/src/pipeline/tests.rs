@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     decode::{ListenPort, Observation, ProcessSeen},
     request::record::{Confidence, Outcome},
+    track::{Client, Exchange, ExchangeId},
 };
 
 const MS: u64 = 1_000_000;
@@ -201,4 +202,27 @@ fn in_flight_by_name() {
     let mut all = records();
     let (_, pipeline) = run(&mut all[..7]);
     assert_eq!(pipeline.in_flight().into_iter().collect::<Vec<_>>(), [("llama".to_owned(), 1)]);
+}
+
+/// It waits for a request that does not end, and then for an acknowledgement that does not come.
+#[test]
+fn the_end_hands_out_what_was_nested_and_awaits_its_delivery() {
+    let mut pipeline = Pipeline::new(Settings {});
+    let (outer, inner) = (ExchangeId(1), ExchangeId(2));
+    let client = Some(Client { pid: PID, tid: PID });
+    let exchange = Exchange { id: Some(inner), client, awaits_delivery: true, ..Exchange::default() };
+    let sight = Box::new(exchange.sight());
+    let (service, time_ns, tid) = (ServiceId(0), 2 * MS, 11);
+    pipeline.tracked = vec![
+        Tracked::Begun { exchange: outer, pid: PID, time_ns: MS },
+        Tracked::Begun { exchange: inner, pid: 11, time_ns },
+        Tracked::RequestRead { exchange: inner, service, time_ns, tid, client, sight },
+        Tracked::Finished(Box::new(exchange)),
+    ];
+    let mut out = Vec::new();
+    pipeline.process(&mut self::service(), &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    pipeline.process(&mut Observation::End.to_record(200 * MS), &mut out);
+    assert!(matches!(out.as_slice(), [Output::Request(_)]), "{out:?}");
+    assert_eq!(pipeline.health().limits.get("deliveries_unfinished"), Some(&1));
 }

@@ -17,15 +17,20 @@ mod merge;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::merge::{Part, merge};
+use self::{
+    fit::outlasts,
+    merge::{Part, merge},
+};
 use super::{record::Outcome, requests::Ended};
 use crate::{
     health::Health,
-    track::{Client, Delivery, ExchangeId, Sight},
+    track::{Client, Delivery, Exchange, ExchangeId, Sight},
 };
 
 /// Exchanges that are kept, in flight or over.
 const KEPT: usize = 65_536;
+/// Content events of those that are over, 16 bytes each; beyond, the oldest waits no longer.
+const KEPT_EVENTS: usize = 1 << 20;
 /// How long an outer exchange waits for an inner one that does not end. Servers that do not notice that nobody waits
 /// for the answer any more go on for as long as they like.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -76,6 +81,10 @@ pub(super) struct Nesting {
     /// Those that a watched process asked for.
     asking: BTreeMap<u32, BTreeSet<ExchangeId>>,
     waiting: BTreeSet<(u64, ExchangeId)>,
+    /// Those that are over with all that belongs to them.
+    whole: BTreeSet<ExchangeId>,
+    /// Content events of those that are over.
+    events: usize,
 }
 
 impl Nesting {
@@ -134,6 +143,10 @@ impl Nesting {
         if let Stage::Waiting(_, since) = entry.stage {
             self.waiting.remove(&(since, id));
         }
+        if let Stage::Waiting(ended, _) | Stage::Whole(ended) = &entry.stage {
+            self.events -= ended.exchange.content.len();
+            self.whole.remove(&id);
+        }
         if let Some(outer) = entry.link.and_then(|link| self.all.get_mut(&link.outer)) {
             outer.inner.retain(|inner| *inner != id);
         }
@@ -152,8 +165,19 @@ impl Nesting {
         Some(self.all.get(&id)?.link?.outer)
     }
 
-    /// An exchange was answered, or never will be. Whether others belong to it.
-    pub(super) fn answered(&mut self, ended: &crate::track::Exchange) -> bool {
+    /// Whether an exchange seems to belong to another one, or did.
+    pub(super) fn is_inner(&self, id: ExchangeId) -> bool {
+        self.all.get(&id).is_some_and(|entry| entry.link.is_some() || entry.is_late)
+    }
+
+    /// An exchange was answered, or never will be. Whether others belong to it. What is whole without it goes to
+    /// `out`.
+    pub(super) fn answered(
+        &mut self,
+        ended: &Exchange,
+        health: &mut Health,
+        out: &mut VecDeque<Box<Ended>>,
+    ) -> bool {
         let Some((id, entry)) = ended.id.and_then(|id| Some((id, self.all.get(&id)?))) else { return false };
         let is_alone = entry.client.or(ended.client).is_none() && !self.asking.contains_key(&entry.pid);
         if is_alone {
@@ -162,8 +186,12 @@ impl Nesting {
         self.see(id, ended.client, ended.sight());
         let Some(entry) = self.all.get_mut(&id) else { return false };
         entry.is_answered = is_answered(ended.outcome);
+        let former = entry.link.map(|link| link.outer);
         self.choose(id);
-        self.swap(id);
+        let robbed = self.swap(id);
+        for outer in former.into_iter().chain(robbed) {
+            self.settle(outer, health, out);
+        }
         self.all.get(&id).is_some_and(|entry| !entry.inner.is_empty())
     }
 
@@ -190,9 +218,25 @@ impl Nesting {
         let Some((id, entry)) = id.and_then(|id| self.all.get_mut(&id).map(|entry| (id, entry))) else {
             return out.push_back(ended);
         };
+        self.events += ended.exchange.content.len();
         entry.stage = Stage::Waiting(ended, now);
         self.waiting.insert((now, id));
         self.settle(id, health, out);
+        self.make_room(health, out);
+    }
+
+    fn make_room(&mut self, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
+        while self.events > KEPT_EVENTS {
+            health.limit("nested_events");
+            if let Some(oldest) = self.whole.first().copied() {
+                self.release(oldest, health, out);
+            } else if let Some((_, oldest)) = self.waiting.pop_first() {
+                self.give_up(oldest);
+                self.settle(oldest, health, out);
+            } else {
+                return;
+            }
+        }
     }
 
     /// The answer of an exchange that waits is with the client. False if it does not wait here.
@@ -227,7 +271,7 @@ impl Nesting {
     /// An exchange that is over goes where it belongs, if nothing is missing of it.
     fn settle(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
         let mut id = id;
-        while self.complete(id, health) {
+        while self.complete(id, health, out) {
             let link = self.all.get(&id).and_then(|entry| entry.link);
             let Some(outer) = link.map(|link| link.outer).filter(|outer| self.all.contains_key(outer)) else {
                 return self.release(id, health, out);
@@ -248,14 +292,17 @@ impl Nesting {
     }
 
     /// Joins an exchange that waits with what belongs to it, if all of that is over too. Whether it is whole by that.
-    fn complete(&mut self, id: ExchangeId, health: &mut Health) -> bool {
+    fn complete(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) -> bool {
         let is_whole = |id| self.all.get(id).is_none_or(|inner| matches!(inner.stage, Stage::Whole(_)));
         let ready = self.all.get(&id).filter(|entry| entry.inner.iter().all(is_whole));
-        let Some(inner) =
-            ready.filter(|entry| matches!(entry.stage, Stage::Waiting(..))).map(|e| e.inner.clone())
-        else {
+        let Some(entry) = ready.filter(|entry| matches!(entry.stage, Stage::Waiting(..))) else {
             return false;
         };
+        let (beyond, inner): (Vec<_>, Vec<_>) =
+            entry.inner.iter().copied().partition(|inner| self.is_beyond(entry, *inner));
+        for other in beyond {
+            self.release(other, health, out);
+        }
         let parts: Vec<Part> = inner.into_iter().filter_map(|inner| self.part(inner)).collect();
         for _ in &parts {
             health.count("nested");
@@ -264,8 +311,16 @@ impl Nesting {
         if let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) {
             entry.stage = Stage::Whole(merge(ended, parts));
             self.waiting.remove(&(since, id));
+            self.whole.insert(id);
         }
         true
+    }
+
+    /// Whether an exchange was answered at length when the one that it seemed to belong to had given its whole answer:
+    /// then that needed nothing of it.
+    fn is_beyond(&self, outer: &Entry, inner: ExchangeId) -> bool {
+        let inner = self.all.get(&inner).filter(|inner| inner.is_answered && outer.is_answered);
+        inner.is_some_and(|inner| outlasts(&outer.sight, &inner.sight))
     }
 
     fn part(&mut self, id: ExchangeId) -> Option<Part> {

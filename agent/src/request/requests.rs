@@ -227,13 +227,12 @@ impl Requests {
 
     fn finished(&mut self, mut exchange: Exchange, health: &mut Health, out: &mut Vec<Settled>) {
         let live = self.leave(&exchange);
-        let service = exchange.service.and_then(|id| self.services.get_mut(&id)).filter(|_| !exchange.probe);
-        let deadline = service.and_then(|service| service.deadlines.over(&exchange));
+        // The steps of a request that was forwarded are those of the request that it became.
+        let is_forwarded = self.nesting.answered(&exchange, health, &mut self.whole);
+        let deadline = self.deadline(&exchange);
         if deadline.is_some() {
             exchange.outcome = Some(Outcome::Timeout);
         }
-        // The steps of a request that was forwarded are those of the request that it became.
-        let is_forwarded = self.nesting.answered(&exchange);
         let own = live.filter(|live| !exchange.probe && !is_forwarded && !live.forwarded);
         let assignment = own.map(|live| self.settle(&exchange, &live)).unwrap_or_default();
         let now =
@@ -241,6 +240,14 @@ impl Requests {
         let ended = Box::new(Ended { exchange, assignment, deadline, inner: None });
         self.nesting.over(ended, now, health, &mut self.whole);
         self.hand_out(health, out);
+    }
+
+    /// The deadline of the client, if it ran out. What a proxy gives up is its client's, which counts there.
+    fn deadline(&mut self, exchange: &Exchange) -> Option<Deadline> {
+        if exchange.probe || exchange.id.is_some_and(|id| self.nesting.is_inner(id)) {
+            return None;
+        }
+        self.services.get_mut(&exchange.service?)?.deadlines.over(exchange)
     }
 
     /// Hands out the requests that became whole.

@@ -17,7 +17,8 @@
 //! | processes, services, ports of a process, ended processes | 16,384, 4,096, 256, 1,024 | ignored `process_table_full`, `service_table_full`, `port_table_full` |
 //!
 //! Behind tracking: requests in flight (65,536), steps and memory calls of a process (32,768 and 16,384), services
-//! (1,024) and their processes (64) in [`crate::request`]; answers that wait for their delivery (4,096, with a million
+//! (1,024) and their processes (64), exchanges within exchanges (65,536, with a million content events of those that
+//! are over, limit `nested_events`) in [`crate::request`]; answers that wait for their delivery (4,096, with a million
 //! content events) in [`crate::pipeline`]; kept requests and series of metrics in `export`, by configuration.
 
 /// The part that all connections share, bytes.

@@ -27,7 +27,7 @@ impl Nesting {
             let is_clear = rival.is_none_or(|(rival, _)| rival.strong < best.strong);
             // One that is gone could have been it.
             let is_complete = choices == fits.len() || best.is_identity();
-            Link { outer: outer.0, certain: is_clear && is_complete, choices }
+            Link { outer: outer.0, certain: is_clear && is_complete && best.is_likely(), choices }
         });
         self.link(id, link);
     }
@@ -52,46 +52,61 @@ impl Nesting {
     ) -> impl Iterator<Item = (ExchangeId, Fit)> + 'a {
         let outer = self.answering.get(&client.pid).into_iter().flat_map(move |ids| ids.range(..id).rev());
         let outer = outer.filter_map(|id| self.all.get(id).map(|entry| (*id, entry)));
-        let possible = outer.filter(move |(_, outer)| {
-            // A probe of its own is no part of what a proxy is asked.
-            let is_probe = inner.sight.probe && !outer.sight.probe;
-            !matches!(outer.stage, Stage::Whole(_)) && outer.begun_ns <= inner.begun_ns && !is_probe
-        });
+        let possible = outer
+            .filter(move |(_, outer)| !matches!(outer.stage, Stage::Whole(_)) && may_belong(inner, outer));
         possible.take(CANDIDATES).map(move |(outer, entry)| {
             let is_free = entry.inner.iter().all(|other| *other == id);
             (outer, Fit::of(&entry.sight, &inner.sight, client, is_free, entry.is_answered))
         })
     }
 
-    /// An answer is over: what belongs to another one in flight may fit it better than what belongs to it.
-    pub(super) fn swap(&mut self, id: ExchangeId) {
-        let Some(outer) = self.all.get(&id) else { return };
+    /// An answer is over: what belongs to another one in flight may fit it better than what belongs to it. That other
+    /// one, if so.
+    pub(super) fn swap(&mut self, id: ExchangeId) -> Option<ExchangeId> {
+        let outer = self.all.get(&id)?;
         let own = outer.inner.iter().find(|inner| self.is_guess(**inner)).copied();
         if own.is_none() && !outer.inner.is_empty() {
-            return;
+            return None;
         }
         let fit = |inner: ExchangeId, outer: &Entry| {
-            let entry = self.all.get(&inner)?;
+            let entry = self.all.get(&inner).filter(|inner| may_belong(inner, outer))?;
             Some(Fit::of(&outer.sight, &entry.sight, entry.client?, true, outer.is_answered))
         };
         let asked = self.asking.get(&outer.pid).into_iter().flat_map(|ids| ids.range(id..).rev());
         let guesses = asked.filter(|inner| self.is_guess(**inner)).take(CANDIDATES);
         let whole = guesses.filter(|inner| matches!(self.all[*inner].stage, Stage::Whole(_)));
         let best = whole.filter_map(|inner| Some((fit(*inner, outer)?, *inner))).max();
-        let (Some((best, inner)), now) = (best, own.and_then(|own| fit(own, outer))) else { return };
-        let Some(link) = self.all[&inner].link.filter(|link| link.outer != id) else { return };
+        let ((best, inner), now) = (best?, own.and_then(|own| fit(own, outer)));
+        let link = self.all[&inner].link.filter(|link| link.outer != id)?;
         let there = self.all.get(&link.outer).and_then(|other| fit(inner, other));
         if now.is_some_and(|now| now >= best) || there.is_some_and(|there| there >= best) {
-            return;
+            return None;
         }
         self.link(inner, Some(Link { outer: id, ..link }));
         if let Some(own) = own {
-            let before = self.all[&own].link;
-            self.link(own, before.map(|before| Link { outer: link.outer, ..before }));
+            self.give(own, link.outer);
+        }
+        Some(link.outer)
+    }
+
+    /// Gives a guess to an outer exchange that has lost its own, if it can be of that one.
+    fn give(&mut self, id: ExchangeId, outer: ExchangeId) {
+        let (Some(entry), Some(other)) = (self.all.get(&id), self.all.get(&outer)) else { return };
+        if outer < id && may_belong(entry, other) {
+            let before = entry.link;
+            self.link(id, before.map(|before| Link { outer, ..before }));
+        } else {
+            self.choose(id);
         }
     }
 
     fn is_guess(&self, inner: ExchangeId) -> bool {
         self.all.get(&inner).and_then(|entry| entry.link).is_some_and(|link| !link.certain)
     }
+}
+
+/// Whether the one began within the other. A proxy's own probe is no part of what it is asked, nor is a request of a
+/// probe.
+fn may_belong(inner: &Entry, outer: &Entry) -> bool {
+    outer.begun_ns <= inner.begun_ns && inner.sight.probe == outer.sight.probe
 }

@@ -13,6 +13,8 @@ const BACKWARDS: i32 = -16;
 /// A write is stamped at its end: whoever reads what was written, on another processor, can have passed it on before
 /// that. A scheduling slice.
 const OVERTAKEN_NS: u64 = 20_000_000;
+/// At least this of what could be the only one: one thing can differ, as the model that a proxy renames.
+const LIKELY: i32 = -1;
 /// Ends that lie further apart than this are not close; nor are those of which one is not known.
 const FAR_NS: u64 = 5_000_000;
 
@@ -39,6 +41,11 @@ impl Fit {
             + agreement(outer.method.as_deref(), inner.method.as_deref())
             + agreement(outer.streaming, inner.streaming);
         Self { strong, weak, apart_ns: Reverse(apart(outer, inner)) }
+    }
+
+    /// Whether they may belong together if there is nothing else.
+    pub(super) fn is_likely(self) -> bool {
+        self.strong >= LIKELY
     }
 
     /// Whether they have an identifier in common.
@@ -79,13 +86,19 @@ fn answers(outer: &Sight, inner: &Sight) -> i32 {
     equality(outer.chunks, inner.chunks) + agreement(outer.output_tokens, inner.output_tokens)
 }
 
+/// The inner answer goes on when the outer one is over.
+pub(super) fn outlasts(outer: &Sight, inner: &Sight) -> bool {
+    is_backwards(outer.last_byte_out_ns, inner.last_byte_out_ns)
+}
+
+fn is_backwards(outer: Option<u64>, inner: Option<u64>) -> bool {
+    outer.zip(inner).is_some_and(|(outer, inner)| outer + OVERTAKEN_NS < inner)
+}
+
 /// Nothing can be answered before it is known.
 fn order(outer: &Sight, inner: &Sight, is_whole: bool) -> i32 {
-    let is_backwards = |outer: Option<u64>, inner: Option<u64>| {
-        outer.zip(inner).is_some_and(|(outer, inner)| outer + OVERTAKEN_NS < inner)
-    };
     let first = is_backwards(outer.first_token_ns, inner.first_token_ns);
-    let last = is_whole && is_backwards(outer.last_byte_out_ns, inner.last_byte_out_ns);
+    let last = is_whole && outlasts(outer, inner);
     if first || last { BACKWARDS } else { 0 }
 }
 

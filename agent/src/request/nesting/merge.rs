@@ -26,12 +26,16 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     let is_guess = |part: &Part| !part.certain || part.ended.exchange.flags.contains(&Flag::NestedGuessed);
     let guessed = parts.iter().any(is_guess);
     let Some(main) = parts.iter().rev().max_by_key(|part| rank(&part.ended.exchange)) else { return outer };
-    fill(&mut outer.exchange, &main.ended.exchange);
     outer.inner = Some(inner(&main.ended, count));
     let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
     let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
-    let assignments = if worked.is_empty() { vec![main] } else { worked };
-    let assignments = assignments.into_iter().map(|part| part.ended.assignment.clone());
+    let worked = if worked.is_empty() { vec![main] } else { worked };
+    // What it was split into is of one kind; what else was asked for it has tokens of its own.
+    let alike = worked.iter().filter(|part| part.ended.exchange.api == main.ended.exchange.api);
+    let alike: Vec<&Exchange> = alike.map(|part| &part.ended.exchange).collect();
+    fill_tokens(&mut outer.exchange, &alike);
+    fill(&mut outer.exchange, &main.ended.exchange);
+    let assignments = worked.into_iter().map(|part| part.ended.assignment.clone());
     outer.assignment = assignments.reduce(|one, other| join(one, &other)).unwrap_or_default();
     if guessed {
         outer.exchange.flags.push(Flag::NestedGuessed);
@@ -47,21 +51,27 @@ fn rank(exchange: &Exchange) -> (bool, bool, u64) {
     (exchange.content_total > 0, succeeded, exchange.output_tokens.unwrap_or_default())
 }
 
+/// Tokens are those of all parts, if all of them tell.
+fn fill_tokens(outer: &mut Exchange, parts: &[&Exchange]) {
+    let is_told = outer.output_tokens.is_some() || outer.input_tokens.is_some();
+    let sum = |of: fn(&Exchange) -> Option<u64>| parts.iter().map(|part| of(part)).sum::<Option<u64>>();
+    outer.input_tokens = outer.input_tokens.or_else(|| sum(|part| part.input_tokens));
+    outer.output_tokens = outer.output_tokens.or_else(|| sum(|part| part.output_tokens));
+    if !is_told && (outer.output_tokens.is_some() || outer.input_tokens.is_some()) {
+        outer.tokens_source = parts.first().and_then(|part| part.tokens_source);
+    }
+}
+
 fn fill(outer: &mut Exchange, inner: &Exchange) {
     fn or<T: Clone>(to: &mut Option<T>, from: Option<&T>) {
         if to.is_none() {
             *to = from.cloned();
         }
     }
-    if outer.output_tokens.is_none() && outer.input_tokens.is_none() {
-        outer.tokens_source = inner.tokens_source;
-    }
     or(&mut outer.model, inner.model.as_ref());
     or(&mut outer.model_version, inner.model_version.as_ref());
     or(&mut outer.streaming, inner.streaming.as_ref());
     or(&mut outer.finish_reason, inner.finish_reason.as_ref());
-    or(&mut outer.input_tokens, inner.input_tokens.as_ref());
-    or(&mut outer.output_tokens, inner.output_tokens.as_ref());
     or(&mut outer.max_tokens, inner.max_tokens.as_ref());
     or(&mut outer.request_id, inner.request_id.as_ref());
     or(&mut outer.trace_id, inner.trace_id.as_ref());
