@@ -110,9 +110,13 @@ impl Pipeline {
         &self.devices
     }
 
-    /// TLS of services, as far as it was seen, by name of the service.
+    /// TLS of services, as far as it was seen, by name; services with the same one are added up.
     pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
-        self.tracker.tls().map(|(id, counts)| (self.tracker.service_name(id).to_owned(), counts)).collect()
+        let mut by_name = std::collections::BTreeMap::<String, TlsCounts>::new();
+        for (id, counts) in self.tracker.tls() {
+            by_name.entry(self.tracker.service_name(id).to_owned()).or_default().add(&counts);
+        }
+        by_name
     }
 
     /// Its counters.

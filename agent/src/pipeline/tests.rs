@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use wire::{Header, Kind, cuda, socket};
+use wire::{Header, Kind, cuda, socket, tls};
 use zerocopy::IntoBytes;
 
 use super::*;
@@ -195,6 +195,35 @@ fn a_record_that_fails_has_no_text_and_fails_again() {
             assert!(!String::from_utf8_lossy(&record).contains('s'), "{reason}");
         }
     }
+}
+
+/// Two containers may run servers of one name; what was counted of one that ended stays.
+#[test]
+fn tls_of_services_of_one_name_is_added_up() {
+    let service = |pid, key: &str| {
+        let seen = ProcessSeen {
+            pid,
+            start_ticks: 1,
+            comm: "python3".into(),
+            service: key.into(),
+            service_name: "python3:8000".into(),
+            container: None,
+            cuda: false,
+            ports: Vec::new(),
+        };
+        Observation::Process(seen).to_record(MS)
+    };
+    let found = |pid, finding, bytes| {
+        let header = Header { tgid: pid, ..header(Kind::TlsVerdict, size_of::<tls::Verdict>(), 2) };
+        tls::Verdict { header, id: ID, bytes, finding, reserved: [0; 7] }.as_bytes().to_vec()
+    };
+    let mut records = vec![service(1, "a"), service(2, "b")];
+    for (pid, bytes) in [(1, 30), (2, 40)] {
+        records.extend([found(pid, tls::SEEN, 0), found(pid, tls::UNLINKED, bytes)]);
+    }
+    let (_, pipeline) = run(&mut records);
+    let want = TlsCounts { connections: 2, unlinked_calls: 2, unlinked_bytes: 70, ..TlsCounts::default() };
+    assert_eq!(pipeline.tls().into_iter().collect::<Vec<_>>(), [("python3:8000".to_owned(), want)]);
 }
 
 #[test]

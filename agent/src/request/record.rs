@@ -65,8 +65,6 @@ pub enum Flag {
     MidStream,
     /// Bytes of this request were not captured where they were needed.
     Gap,
-    /// Encrypted bytes that could not be tied to their socket.
-    TlsUnlinked,
     /// Which side is the server was inferred from the bytes.
     RoleGuessed,
     /// A negative interval was set to zero.

@@ -126,7 +126,7 @@ impl Accepted {
             requested: data.requested.saturating_sub(taken),
             ..*data
         };
-        *self = Self::Http2(Box::new(Http2::upgraded(server, rest.offset)));
+        *self = Self::Http2(Box::new(Http2::upgraded(server, rest.offset, cx)));
         (rest.result > 0).then_some((len, rest))
     }
 

@@ -339,6 +339,7 @@ fn origin(id: SockId, open: Option<&socket::Open>, role_guessed: bool) -> Origin
         id,
         local_port: open.map(|o| o.local_port).filter(|port| *port != 0),
         peer: open.and_then(peer),
+        is_unix: open.is_some_and(|open| open.family == AF_UNIX),
         whole,
         role_guessed,
         protocol: "HTTP/1.1",

@@ -14,16 +14,12 @@ use super::{
     open::{Ending, Open},
     process::Processes,
 };
-use crate::{
-    decode::Stamp,
-    health::Health,
-    request::record::{Arrival, Flag},
-};
+use crate::{decode::Stamp, health::Health, request::record::Flag};
 
 mod held;
 mod responses;
 
-use held::Waiting;
+use held::{Waiting, deliver};
 
 /// Requests on one connection that are not answered.
 const MAX_OPEN: usize = 64;
@@ -45,6 +41,8 @@ pub(super) struct Origin {
     pub id: SockId,
     pub local_port: Option<u16>,
     pub peer: Option<String>,
+    /// It is a unix socket.
+    pub is_unix: bool,
     /// The agent saw it from its first byte.
     pub whole: bool,
     /// Which side is the server was told by the bytes.
@@ -116,8 +114,10 @@ impl Exchanges {
         &self.origin
     }
 
-    /// The connection goes on with another protocol.
-    pub(super) fn speak(&mut self, protocol: &'static str) {
+    /// The connection goes on with HTTP/2, and the answer on a stream of it, where nothing is held.
+    pub(super) fn speak(&mut self, protocol: &'static str, cx: &mut Context<'_>) {
+        self.let_go(Ending::ClientGone, cx);
+        self.holds = false;
         self.origin.protocol = protocol;
         for open in &mut self.open {
             protocol.clone_into(&mut open.exchange.protocol);
@@ -131,7 +131,7 @@ impl Exchanges {
 
     /// Exchanges of this process are not over.
     pub(super) fn serves(&self, pid: u32) -> bool {
-        !self.held.is_empty() || self.open.iter().any(|open| open.exchange.pid == pid)
+        self.open.iter().any(|open| open.exchange.pid == pid)
     }
 
     /// A request is not read to its end.
@@ -362,21 +362,6 @@ impl Exchanges {
         open.exchange.service = service;
         open.exchange.client = cx.client.or(open.exchange.client);
         Some((open, body))
-    }
-}
-
-/// Notes the delivery of an answer that is complete, or that it is still to come.
-fn deliver(open: &mut Open, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
-    // Where arrivals are not seen, acknowledgements are not either.
-    if open.exchange.arrival.is_none_or(|source| source == Arrival::Read) {
-        return;
-    }
-    open.exchange.delivery = deliveries.ended();
-    if open.exchange.delivery.is_none() {
-        open.exchange.awaits_delivery = deliveries.wait(open.id);
-        if !open.exchange.awaits_delivery {
-            cx.health.limit("deliveries");
-        }
     }
 }
 

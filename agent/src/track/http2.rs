@@ -95,10 +95,10 @@ impl Http2 {
 
     /// Behind a request over HTTP/1 that asked for it: the answer comes on stream 1, and the server's frames begin at
     /// byte `offset`.
-    pub(super) fn upgraded(server: Server, offset: u64) -> Self {
+    pub(super) fn upgraded(server: Server, offset: u64, cx: &mut Context<'_>) -> Self {
         let origin = server.origin().clone();
         let (mut exchanges, requests, deliveries) = server.hand_over();
-        exchanges.speak(PROTOCOL);
+        exchanges.speak(PROTOCOL, cx);
         let mut http2 = Self::new(Origin { whole: true, ..origin });
         let [ours, theirs] = &mut http2.halves;
         (ours.expected, theirs.expected) = (requests, Some(offset));
@@ -370,6 +370,11 @@ impl Http2 {
         let at = Stamp::from(&state.header);
         match (state.old, state.new) {
             (_, socket::tcp::CLOSE_WAIT) => self.streams.client_closed(at.time_ns),
+            // As on a connection of HTTP/1: the client had closed, also before what was read since.
+            (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
+                self.streams.client_closed(at.time_ns);
+                self.finish(Ending::ServerGone, "after_close", at, cx);
+            }
             (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
                 self.finish(Ending::ClientGone, "after_close", at, cx);
             }

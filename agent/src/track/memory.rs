@@ -13,7 +13,8 @@
 //! | a path, a model, a request id of a record | 512, 256, 128 characters | record: an ellipsis, or it is absent |
 //! | nesting and kept text of JSON | 64 levels, 256 bytes | |
 //! | a gRPC model name | 127 bytes | |
-//! | answers of a connection that wait for an acknowledgement | 64 | |
+//! | answers of a connection that wait for an acknowledgement | 512 | limit `deliveries` |
+//! | of these, answers behind the client's end, which are held until it comes | 64 | (`client_disconnect` at once) |
 //! | processes, services, ports of a process, ended processes | 16,384, 4,096, 256, 1,024 | ignored `process_table_full`, `service_table_full`, `port_table_full` |
 //!
 //! Behind tracking: requests in flight (65,536), steps and memory calls of a process (32,768 and 16,384), services

@@ -26,6 +26,21 @@ pub struct TlsCounts {
     pub unframed: u64,
 }
 
+impl TlsCounts {
+    /// Adds those of another service of the same name.
+    pub fn add(&mut self, other: &Self) {
+        let Self { connections, linked, opaque, unlinked_calls, unlinked_bytes, contradicted, unframed } =
+            other;
+        self.connections += connections;
+        self.linked += linked;
+        self.opaque += opaque;
+        self.unlinked_calls += unlinked_calls;
+        self.unlinked_bytes = self.unlinked_bytes.saturating_add(*unlinked_bytes);
+        self.contradicted += contradicted;
+        self.unframed += unframed;
+    }
+}
+
 /// The counts of all services.
 #[derive(Debug, Default)]
 pub(super) struct Secure {

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
-use stacks::machine::Need;
+use stacks::machine::{self, Need};
 use stacks::peer::Peer;
 use stacks::raw::{Raw, body, chat, long_chat, post};
 use stacks::watch::Watch;
+use system::agent::{Record, Status};
 
 use crate::Test;
 use crate::servers::{hyper, load};
@@ -21,6 +23,9 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("tiers_agree_on_odd_calls", Need::Python, odd_calls),
     ("tiers_agree_on_reads_of_all_kinds", Need::Python, reads_of_all_kinds),
     ("tiers_agree_on_pipelining", Need::Python, pipelining),
+    ("tiers_agree_on_batches_of_one", Need::Cc, batches_of_one),
+    ("tiers_agree_on_preadv2_and_pwritev2", Need::Cc, vectors_at_offsets),
+    ("batches_of_several", Need::Cc, batches_of_several),
 ];
 
 /// How far the tiers may be apart in time, at the median: the way from the socket's end of a call to the system call's.
@@ -29,6 +34,8 @@ const MEDIAN_NS: u64 = 10_000;
 const OWN: [&str; 2] = ["id", "seq"];
 const STREAM_END: &str = "0\r\n\r\n";
 const END: &str = "}}";
+/// Requests to the server of batches.
+const BATCHES: usize = 20;
 
 /// An agent of each tier on one port.
 struct Pair {
@@ -215,5 +222,74 @@ fn pipelining(dir: &Path) -> Result<()> {
         }
     }
     pair.expect_same(100, dir)?;
+    peer.stop()
+}
+
+/// A server that moves its bytes by the rarer calls.
+fn batches(way: &str, dir: &Path) -> Result<Peer> {
+    let mut command = Command::new(machine::compile("batches.c", dir, &[])?);
+    command.arg(way);
+    Peer::start("batches", command, dir)
+}
+
+/// Asks it; the sizes of its answers.
+fn ask(port: u16) -> Result<Vec<u64>> {
+    let mut raw = Raw::connect(port)?;
+    let answer = |n| {
+        raw.send(chat(&format!("b{n}"), false))?;
+        Ok(raw.until(END)?.len() as u64)
+    };
+    (0..BATCHES).map(answer).collect()
+}
+
+/// Every byte of requests and answers was read: what they say is known.
+fn expect_read(mut records: Vec<Record>, sizes: &[u64]) -> Result<()> {
+    records.sort_by_key(|record| record.t_first_byte_in_ns);
+    let facts = |r: &Record| {
+        let known = r.flags.is_empty() && r.model.as_deref() == Some("batch-model");
+        (r.request_id.clone().unwrap_or_default(), r.bytes_out, r.output_tokens, known)
+    };
+    let said: Vec<_> = records.iter().map(facts).collect();
+    let answer = |(n, size): (usize, &u64)| (format!("b{n}"), *size, Some(n as u64 + 1), true);
+    let want: Vec<_> = sizes.iter().enumerate().map(answer).collect();
+    ensure!(said == want, "the agent says {said:?} instead of {want:?}");
+    Ok(())
+}
+
+/// `recvmmsg` and `sendmmsg` with one message of two segments.
+fn batches_of_one(dir: &Path) -> Result<()> {
+    expect_both("one", dir)
+}
+
+fn vectors_at_offsets(dir: &Path) -> Result<()> {
+    expect_both("vectors", dir)
+}
+
+fn expect_both(way: &str, dir: &Path) -> Result<()> {
+    let mut peer = batches(way, dir)?;
+    let mut pair = Pair::new(peer.port, dir)?;
+    let sizes = ask(peer.port)?;
+    expect_read(pair.a.records(peer.port, BATCHES)?, &sizes)?;
+    expect_read(pair.b.records(peer.port, BATCHES)?, &sizes)?;
+    pair.expect_same(BATCHES, dir)?;
+    peer.stop()
+}
+
+/// Of several messages in one call, tier A does not know which one passes: it counts them, and makes nothing up. Tier B
+/// reads each.
+fn batches_of_several(dir: &Path) -> Result<()> {
+    let mut peer = batches("several", dir)?;
+    let Pair { mut a, mut b, port } = Pair::new(peer.port, dir)?;
+    let sizes = ask(port)?;
+    expect_read(b.records(port, BATCHES)?, &sizes)?;
+    let blind = |status: &Status| {
+        let unread = status.health.kernel.get("payload_none").copied().unwrap_or_default();
+        unread >= 4 * BATCHES as u64
+    };
+    a.wait_status("what could not be read to be counted", blind)?;
+    let is_invented = |r: &Record| r.path.is_some() || !r.flags.iter().any(|flag| flag == "gap");
+    let invented: Vec<Record> = a.finish(port)?.into_iter().filter(is_invented).collect();
+    ensure!(invented.is_empty(), "records of what nobody saw: {invented:#?}");
+    b.finish(port)?;
     peer.stop()
 }

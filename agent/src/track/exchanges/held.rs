@@ -2,8 +2,11 @@
 //! them, one that is gone does not: only the acknowledgement of the last byte tells, since the host of a client that is
 //! gone answers with a reset.
 
-use super::{Context, Exchanges, deliver};
-use crate::track::{Tracked, body::Body, delivery::Deliveries, open::Ending, open::Open};
+use super::{Context, Exchanges};
+use crate::{
+    request::record::Arrival,
+    track::{Tracked, body::Body, delivery::Deliveries, open::Ending, open::Open},
+};
 
 /// Such an answer.
 #[derive(Debug)]
@@ -15,10 +18,11 @@ pub(super) struct Waiting {
 }
 
 impl Exchanges {
-    /// Whether the answer that ends now is to be held. Those of a stream are not: with its connection half closed, no
-    /// client of HTTP/2 goes on.
+    /// Whether the answer that ends now is to be held. One that no acknowledgement can be seen of is not, and those of
+    /// a stream are not: with its connection half closed, no client of HTTP/2 goes on.
     pub(super) fn is_held(&self) -> bool {
-        self.holds && self.held.len() < super::MAX_OPEN
+        let is_shown = self.open.front().is_some_and(shows_delivery);
+        self.holds && is_shown && self.held.len() < super::MAX_OPEN
     }
 
     /// Holds the first exchange's answer.
@@ -52,4 +56,23 @@ impl Exchanges {
             cx.out.push(Tracked::Finished(open.finish(ending, &body)));
         }
     }
+}
+
+/// Notes the delivery of an answer that is complete, or that it is still to come.
+pub(super) fn deliver(open: &mut Open, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
+    if !shows_delivery(open) {
+        return;
+    }
+    open.exchange.delivery = deliveries.ended();
+    if open.exchange.delivery.is_none() {
+        open.exchange.awaits_delivery = deliveries.wait(open.id);
+        if !open.exchange.awaits_delivery {
+            cx.health.limit("deliveries");
+        }
+    }
+}
+
+/// Where arrivals are not seen, acknowledgements are not either.
+fn shows_delivery(open: &Open) -> bool {
+    open.exchange.arrival.is_some_and(|source| source != Arrival::Read)
 }

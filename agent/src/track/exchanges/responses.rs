@@ -229,7 +229,9 @@ impl Exchanges {
             return;
         }
         let in_time = |closed: u64| at.time_ns.saturating_sub(closed) <= CLOSE_RACE_NS;
-        if self.peer_closed_ns.is_none_or(in_time) || deliveries.has_ended() {
+        // A unix socket takes nothing for a peer that is gone.
+        let is_there = self.origin.is_unix || deliveries.has_ended();
+        if self.peer_closed_ns.is_none_or(in_time) || is_there {
             if let Some(front) = self.open.front_mut() {
                 front.exchange.close_ns = None;
             }

@@ -177,6 +177,27 @@ fn other_unix_sockets_are_ignored_until_they_bring_requests() {
     rig.assert_replays();
 }
 
+/// It takes no bytes for a client that is gone, and tells of no acknowledgements.
+#[test]
+fn the_client_of_a_unix_socket_is_there_while_writes_succeed() {
+    for (last, outcome) in [(true, Outcome::Ok), (false, Outcome::ClientDisconnect)] {
+        let mut rig = Rig::new();
+        open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 500);
+        rig.recv(1, GET);
+        rig.fail(1, socket::DIR_RECV, 0);
+        rig.now += 1_000_000_000;
+        rig.send(1, &OK[..OK.len() - 1]);
+        if last {
+            rig.send(1, &OK[OK.len() - 1..]);
+        } else {
+            rig.fail(1, socket::DIR_SEND, -32);
+        }
+        assert_eq!(rig.outcomes(), [outcome]);
+        assert_eq!((rig.finished()[0].close_ns.is_some(), rig.tracker.held()), (!last, 0));
+        rig.assert_replays();
+    }
+}
+
 /// Nothing tells that a unix socket was closed but the end that is read, or another one in its place.
 #[test]
 fn unix_sockets_leave() {

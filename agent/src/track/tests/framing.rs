@@ -363,6 +363,38 @@ fn a_client_that_only_ended_its_side_gets_its_answer() {
     }
 }
 
+/// Where acknowledgements are not seen, there is nothing to hold an answer for.
+#[test]
+fn a_client_that_ended_its_side_is_gone_where_nothing_tells_that_it_is_not() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, GET);
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+    rig.now += 300_000_000;
+    rig.send(1, OK);
+    assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
+    rig.assert_replays();
+}
+
+/// The end of a process says nothing of the answers of another.
+#[test]
+fn an_answer_is_held_while_other_processes_end() {
+    let mut rig = Rig::new();
+    rig.process(PID + 1);
+    rig.accept(1);
+    rig.network = wire::socket::Network { first_ns: 1, last_ns: 1, first_len: u32::MAX, last_from: 0 };
+    rig.recv(1, GET);
+    rig.network = wire::socket::Network::default();
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+    rig.now += 300_000_000;
+    rig.send(1, OK);
+    rig.exit(PID + 1);
+    assert!(rig.finished().is_empty(), "it is still held");
+    rig.ack(1, OK.len() as u64, 0);
+    assert_eq!(rig.outcomes(), [Outcome::Ok]);
+    rig.assert_replays();
+}
+
 /// Where the acknowledgement came within the write, it is known at once.
 #[test]
 fn a_half_closed_client_nearby() {

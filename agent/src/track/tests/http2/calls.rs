@@ -1,8 +1,11 @@
 //! How calls begin and end in their rarer ways.
 
-use wire::socket::{DIR_RECV, DIR_SEND};
+use wire::socket::{DIR_RECV, DIR_SEND, Network, tcp};
 
-use super::{super::rig::Rig, PREFACE, SETTINGS, accepted, field, frame, message, post};
+use super::{
+    super::rig::{PID, Rig},
+    PREFACE, SETTINGS, accepted, field, frame, message, post,
+};
 use crate::request::record::Outcome;
 
 /// HTTP/1.1 asks for HTTP/2, and gets the answer there.
@@ -47,6 +50,37 @@ fn a_request_that_asks_for_http2_is_answered_on_stream_1() {
         assert_eq!(rig.outcomes(), [Outcome::Ok; 2]);
         rig.assert_replays();
     }
+}
+
+/// The answer is not held for an acknowledgement as one of HTTP/1 would be.
+#[test]
+fn a_client_that_gives_up_after_an_upgrade_is_gone() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.network = Network { first_ns: 1, last_ns: 1, first_len: u32::MAX, last_from: 0 };
+    rig.recv(1, "GET /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n");
+    rig.network = Network::default();
+    rig.send(1, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n");
+    rig.recv(1, [PREFACE, SETTINGS].concat());
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+    rig.now += 2_000_000_000;
+    rig.send(1, [SETTINGS, &frame(1, 5, 1, &[0x88])].concat());
+    rig.state(1, tcp::CLOSE_WAIT, tcp::CLOSE, 0);
+    assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
+    assert_eq!(rig.tracker.held(), 0);
+    rig.assert_replays();
+}
+
+/// The first request after the client's end of the connection was only read then.
+#[test]
+fn a_reset_after_the_clients_end_is_the_clients() {
+    let mut rig = accepted();
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+    rig.recv(1, frame(1, 5, 1, &post("/x")));
+    rig.state(1, tcp::CLOSE_WAIT, tcp::CLOSE, PID);
+    assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
+    assert!(rig.finished()[0].close_ns.is_some());
+    rig.assert_replays();
 }
 
 /// The server does not want to: it answers over HTTP/1.1 as if nothing had been asked.
