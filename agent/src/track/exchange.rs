@@ -66,14 +66,14 @@ pub struct Sight {
 /// News, in the order of events.
 #[derive(Debug)]
 pub enum Tracked {
-    /// A request begins to be read by a process of a service. Ends with [`Tracked::Finished`] or
+    /// A process of a service has read the head of a request. Ends with [`Tracked::Finished`] or
     /// [`Tracked::Forgotten`].
     Begun {
         /// Which exchange.
         exchange: ExchangeId,
         /// Process that reads it.
         pid: u32,
-        /// First byte read.
+        /// When.
         time_ns: u64,
     },
     /// What was begun turned out to be no exchange, or nobody's.

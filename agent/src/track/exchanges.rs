@@ -194,13 +194,9 @@ impl Exchanges {
         self.reading = true;
         self.request_body = Body::Opaque;
         let (time_ns, source) = self.arrivals.next();
-        let open = self.begin(at, cx);
-        open.exchange.first_byte_in_ns = Some(time_ns);
-        open.exchange.arrival = Some(source);
-        let (exchange, is_anybodys) = (open.id, open.exchange.service.is_some());
-        if is_anybodys {
-            cx.out.push(Tracked::Begun { exchange, pid: at.tgid, time_ns: at.time_ns });
-        }
+        let exchange = &mut self.begin(at, cx).exchange;
+        exchange.first_byte_in_ns = Some(time_ns);
+        exchange.arrival = Some(source);
         true
     }
 
@@ -216,12 +212,14 @@ impl Exchanges {
         }
     }
 
-    /// The request's head is complete.
-    pub(super) fn request_head(&mut self, request: head::Request) {
-        if let Some(open) = self.current_request() {
-            open.exchange.head_bytes_in = Some(open.exchange.bytes_in);
-            self.request_body = open.request_head(request);
+    /// The request's head is complete: whoever reads it may begin to work on it.
+    pub(super) fn request_head(&mut self, request: head::Request, at: Stamp, cx: &mut Context<'_>) {
+        let Some(open) = self.current_request() else { return };
+        open.exchange.head_bytes_in = Some(open.exchange.bytes_in);
+        if open.exchange.service.is_some() {
+            cx.out.push(Tracked::Begun { exchange: open.id, pid: open.exchange.pid, time_ns: at.time_ns });
         }
+        self.request_body = open.request_head(request);
     }
 
     /// The body of the request that is being read.

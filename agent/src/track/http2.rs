@@ -347,7 +347,7 @@ impl Http2 {
             cx.health.ignore("http2_headers_unknown");
         }
         match side {
-            Side::Request => self.streams.request_block(id, &block),
+            Side::Request => self.streams.request_block(id, &block, at, cx),
             Side::Response => self.streams.response_block(id, &block, end, begun_ns, at, cx),
         }
         if end {

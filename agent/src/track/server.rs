@@ -119,7 +119,7 @@ impl Server {
     /// Memory is short: a head that is not complete counts as lost, and see [`Exchanges::give_up`].
     pub(super) fn give_up(&mut self, at: Stamp, cx: &mut Context<'_>) {
         if !self.requests.head().is_empty() {
-            self.request_lost(0);
+            self.request_lost(0, at, cx);
         }
         if !self.responses.head().is_empty() {
             self.response_lost(0, false, at, cx);
@@ -254,7 +254,7 @@ impl Server {
                     self.proven = true;
                     self.requests
                         .body(Some(request.headers.framing.unwrap_or(super::http1::Framing::Length(0))));
-                    self.exchanges.request_head(request);
+                    self.exchanges.request_head(request, at, cx);
                 }
                 None => self.request_garbage(at, cx),
             },

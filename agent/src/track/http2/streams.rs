@@ -189,7 +189,7 @@ impl Streams {
     }
 
     /// A request's headers, or its trailers, are complete.
-    pub(super) fn request_block(&mut self, id: u32, block: &Block) {
+    pub(super) fn request_block(&mut self, id: u32, block: &Block, at: Stamp, cx: &mut Context<'_>) {
         let Some(stream) = self.table.get_mut(&id) else { return };
         let Some(open) = stream.exchanges.current_request().filter(|open| !open.has_head) else { return };
         if block.bad {
@@ -203,7 +203,7 @@ impl Streams {
             stream.method = method;
             stream.grpc = true;
         }
-        stream.exchanges.request_head(request);
+        stream.exchanges.request_head(request, at, cx);
     }
 
     /// A response's headers, interim or final, or its trailers, are complete; they began to be written `begun_ns`.

@@ -76,14 +76,14 @@ impl Server {
                 self.exchanges.responses_lost();
                 self.exchanges.response_end(at, &mut self.deliveries, cx);
             }
-            (Gap::Lost, Side::Request) => self.request_lost(len),
+            (Gap::Lost, Side::Request) => self.request_lost(len, at, cx),
             (Gap::Lost, Side::Response) => self.response_lost(len, unseen, at, cx),
         }
         // The message may have ended exactly here.
         self.feed(side, &mut [], false, at, cx);
     }
 
-    pub(super) fn request_lost(&mut self, len: u64) {
+    pub(super) fn request_lost(&mut self, len: u64, at: Stamp, cx: &mut Context<'_>) {
         self.exchanges.request_bytes(len);
         let cut = head::cut(self.requests.head());
         self.requests.lose();
@@ -91,7 +91,7 @@ impl Server {
             && let Some(request) = head::request(&cut)
         {
             self.proven = true;
-            self.exchanges.request_head(request);
+            self.exchanges.request_head(request, at, cx);
         }
         self.exchanges.requests_lost();
     }

@@ -4,7 +4,10 @@ use expect_test::{Expect, expect};
 use wire::socket::{DIR_RECV, DIR_SEND, tcp};
 
 use super::rig::{PID, Rig};
-use crate::request::record::{Flag, Outcome};
+use crate::{
+    request::record::{Flag, Outcome},
+    track::Tracked,
+};
 
 fn check(rig: &Rig, expected: &Expect) {
     expected.assert_eq(&rig.print());
@@ -480,4 +483,18 @@ fn an_upload_that_breaks_off_is_the_clients() {
         assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
         assert!(rig.finished()[0].read_done_ns.is_none() && rig.finished()[0].bytes_in == 3000);
     }
+}
+
+/// Nobody works on a request, or hands it on, whose head is not there yet.
+#[test]
+fn a_request_begins_when_its_head_was_read() {
+    let mut rig = Rig::new();
+    let begun = |rig: &Rig| rig.out.iter().filter(|news| matches!(news, Tracked::Begun { .. })).count();
+    rig.accept(1);
+    rig.recv(1, "POST /v1/chat/completions HTTP/1.1\r\nX: ");
+    assert_eq!(begun(&rig), 0);
+    rig.recv(1, "a\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(begun(&rig), 1);
+    rig.recv(1, "12345");
+    assert_eq!(begun(&rig), 1);
 }
