@@ -51,6 +51,8 @@ pub struct Sight {
     pub trace_id: Option<String>,
     /// Thread that read the request.
     pub reader_tid: u32,
+    /// Where it was accepted.
+    pub listener: Option<(ServiceId, u16)>,
     /// A probe or admin path.
     pub probe: bool,
     /// Content-bearing events of the answer, once it is over.
@@ -273,6 +275,7 @@ impl Exchange {
             request_id: self.request_id.clone(),
             trace_id: self.trace_id.clone(),
             reader_tid: self.reader_tid,
+            listener: self.service.zip(self.local_port),
             probe: self.probe,
             chunks: (self.content_total > 0).then_some(self.content_total),
             output_tokens: self.output_tokens,

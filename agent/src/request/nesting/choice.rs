@@ -106,7 +106,8 @@ impl Nesting {
 }
 
 /// Whether the one began within the other. A proxy's own probe is no part of what it is asked, nor is a request of a
-/// probe.
+/// probe. Nothing hands requests on to where it has them from: a server that asks itself is a client like others.
 fn may_belong(inner: &Entry, outer: &Entry) -> bool {
-    outer.begun_ns <= inner.begun_ns && inner.sight.probe == outer.sight.probe
+    let is_itself = inner.sight.listener.is_some() && inner.sight.listener == outer.sight.listener;
+    outer.begun_ns <= inner.begun_ns && inner.sight.probe == outer.sight.probe && !is_itself
 }
