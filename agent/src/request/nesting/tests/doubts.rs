@@ -15,7 +15,9 @@ fn a_give_up_counts_once_and_not_behind_the_front() {
     for n in 0..4 {
         let ms = 10_000 * n;
         rig.read(2 * n, NGINX, ms, None, nothing);
-        rig.read(2 * n + 1, ENGINE, ms + 20, Some(NGINX), |e| e.service = Some(ServiceId(NGINX)));
+        rig.read(2 * n + 1, ENGINE, ms + 20, Some(NGINX), |e| {
+            (e.service, e.local_port) = (Some(ServiceId(NGINX)), Some(8081));
+        });
         for (id, ms) in [(2 * n, ms + 5000), (2 * n + 1, ms + 5080)] {
             rig.finish(id, ms, |e| {
                 e.outcome = Some(Outcome::ClientDisconnect);
@@ -141,4 +143,18 @@ fn what_loses_a_guess_waits_no_longer() {
     assert_eq!(rig.told(), ["0"]);
     rig.finish(1, 301, nothing);
     assert_eq!(rig.told(), ["0", "1: 1 @ 3"]);
+}
+
+/// A server that asks itself, on the port it was asked on and on another one.
+#[test]
+fn what_comes_back_to_the_same_port_is_a_request_of_its_own() {
+    for (port, want) in [(80, &["1", "0"][..]), (81, &["0: 1 @ 3"])] {
+        let mut rig = Rig::default();
+        let on = |port| move |e: &mut Exchange| e.local_port = Some(port);
+        rig.read(0, ENGINE, 100, None, on(80));
+        rig.read(1, ENGINE, 110, Some(ENGINE), on(port));
+        rig.finish(1, 200, on(port));
+        rig.finish(0, 201, on(80));
+        assert_eq!(rig.told(), want, "{port}");
+    }
 }
