@@ -9,7 +9,9 @@
 //! | [`frame`] | where records of TLS begin and end in what a socket carried |
 //! | [`flow`] | one direction: which record holds which plaintext |
 //! | [`connection`] | both, and when a connection is opaque |
+//! | [`links`] | how links are proven, used and cut |
 //! | [`plain`] | plaintext that waits, and the socket record that takes it |
+//! | [`table`] | what was not used for longest |
 //!
 //! Whose plaintext a connection carries is proven in one of three ways, and checked with every call after that:
 //! 1. the library used the socket within its own call, on the same thread;
@@ -22,6 +24,7 @@
 mod connection;
 mod flow;
 mod frame;
+mod links;
 mod plain;
 mod table;
 
@@ -45,6 +48,8 @@ const MAX_KNOWN: usize = 16_384;
 const MAX_THREADS: usize = 16_384;
 /// Connections that are not linked and may turn out to be somebody's.
 const MAX_UNREAD: usize = 256;
+/// TLS connections of libraries without a socket that wait for one.
+const MAX_UNLINKED: usize = 256;
 /// Closed connections that may still be read from.
 const MAX_CLOSED: usize = 256;
 /// Plaintext that waits for its socket call, bytes in all.
@@ -96,8 +101,10 @@ pub struct Links {
     last_read: Table<u32, SockId>,
     /// Connections that were read from and are not linked, oldest first.
     unread: VecDeque<SockId>,
-    /// Without a socket, and with something that waits.
-    unlinked: Vec<SslKey>,
+    /// Threads that read from more of them than that: which one is theirs cannot be told by there being one alone.
+    crowded: Table<u32, ()>,
+    /// Without a socket, and with something that waits, oldest first.
+    unlinked: VecDeque<SslKey>,
     /// Connections that are closed, but may still be read from.
     closed: Table<SockId, SockId>,
     /// Bytes of plaintext that wait.
@@ -111,7 +118,8 @@ impl Default for Links {
             ssls: Table::new(MAX_KNOWN),
             last_read: Table::new(MAX_THREADS),
             unread: VecDeque::new(),
-            unlinked: Vec::new(),
+            crowded: Table::new(MAX_THREADS),
+            unlinked: VecDeque::new(),
             closed: Table::new(MAX_CLOSED),
             held: 0,
         }
@@ -126,7 +134,7 @@ impl Links {
             return Taken::Pass;
         };
         match Kind::from_u16(head.kind) {
-            Some(Kind::SocketOpen) => self.open(record),
+            Some(Kind::SocketOpen) => self.open(record, out),
             Some(Kind::SocketData) => return self.data(record, out),
             Some(Kind::SocketAck) => return self.ack(record, out),
             Some(Kind::SocketState) => self.state(record, out),
@@ -142,13 +150,22 @@ impl Links {
         matches!(self.sockets.get(&id), Some(Socket::Tls(_)))
     }
 
-    fn open(&mut self, record: &[u8]) {
+    fn open(&mut self, record: &[u8], out: &mut Vec<Vec<u8>>) {
         let Ok((open, _)) = socket::Open::read_from_prefix(record) else { return };
         let whole = open.flags & socket::FLAG_MID_STREAM == 0;
         let serves = open.role != socket::ROLE_CONNECTED;
         if self.sockets.get(&open.id).is_none() {
-            self.sockets.insert(open.id, Socket::New { whole, serves });
+            self.add(open.id, Socket::New { whole, serves }, &open.header, out);
         }
+    }
+
+    /// Adds a socket; the library's connection of one that had to go for it has none any more.
+    fn add(&mut self, id: SockId, socket: Socket, header: &Header, out: &mut Vec<Vec<u8>>) {
+        let Some(Socket::Tls(evicted)) = self.sockets.insert(id, socket) else { return };
+        let Some(key) = evicted.ssl else { return };
+        let Some(ssl) = self.ssls.get_mut(&key) else { return };
+        ssl.sock = None;
+        self.wait_unlinked(key, header, out);
     }
 
     fn data(&mut self, record: &[u8], out: &mut Vec<Vec<u8>>) -> Taken {
@@ -158,8 +175,13 @@ impl Links {
         if data.result <= 0 {
             return Taken::Pass;
         }
+        let has_gap = data.dir == DIR_SEND && connection.is_behind_gap(&data);
         connection.call(&data, head, tail);
-        match (data.dir, connection.ssl) {
+        if let Some(ssl) = connection.ssl.filter(|_| has_gap) {
+            self.lost(ssl, &data.header, out);
+        }
+        let ssl = self.connection(data.id).and_then(|connection| connection.ssl);
+        match (data.dir, ssl) {
             (DIR_RECV, ssl) => self.note_read(&data, ssl.is_none()),
             (_, Some(ssl)) => self.write_on(ssl, &data.header, out),
             (_, None) => self.prove_by_write(&data, out),
@@ -175,8 +197,11 @@ impl Links {
     fn note_read(&mut self, data: &socket::Data, is_unlinked: bool) {
         self.last_read.insert(data.header.tid, data.id);
         if is_unlinked && !self.unread.contains(&data.id) {
-            if self.unread.len() == MAX_UNREAD {
-                self.unread.pop_front();
+            if self.unread.len() == MAX_UNREAD
+                && let Some(oldest) = self.unread.pop_front()
+                && let Some(tid) = self.connection(oldest).and_then(|connection| connection.reader())
+            {
+                self.crowded.insert(tid, ());
             }
             self.unread.push_back(data.id);
         }
@@ -190,7 +215,7 @@ impl Links {
         out: &mut Vec<Vec<u8>>,
     ) -> Option<&mut Connection> {
         if self.sockets.get(&data.id).is_none() {
-            self.sockets.insert(data.id, Socket::New { whole: false, serves: true });
+            self.add(data.id, Socket::New { whole: false, serves: true }, &data.header, out);
         }
         let socket = self.sockets.get_mut(&data.id)?;
         if let Socket::New { whole, serves } = *socket
@@ -237,13 +262,23 @@ impl Links {
         if connection.becomes_opaque(true) {
             out.push(connection.verdict(tls::OPAQUE, &state.header));
         }
-        if let Some(ssl) = ssl.and_then(|key| self.ssls.get_mut(&key)) {
+        if let Some(key) = ssl {
             // It will never be sent.
-            self.held -= ssl.waiting.drain(..).map(|chunk| chunk.held()).sum::<usize>();
+            self.drop_waiting(key, &state.header, out);
         }
+        self.unread.retain(|unread| *unread != state.id);
         // What had arrived may still be read.
         if let Some(oldest) = self.closed.insert(state.id, state.id) {
-            self.sockets.remove(&oldest);
+            self.forget(oldest, &state.header, out);
+        }
+    }
+
+    /// Forgets a socket, and the library's connection on it.
+    fn forget(&mut self, id: SockId, header: &Header, out: &mut Vec<Vec<u8>>) {
+        let Some(Socket::Tls(connection)) = self.sockets.remove(&id) else { return };
+        if let Some(key) = connection.ssl {
+            self.drop_waiting(key, header, out);
+            self.ssls.remove(&key);
         }
     }
 
@@ -253,7 +288,7 @@ impl Links {
         if self.ssls.get(&key).is_none()
             && let Some(evicted) = self.ssls.insert(key, Ssl::default())
         {
-            self.held -= evicted.waiting.iter().map(Chunk::held).sum::<usize>();
+            self.let_go(evicted, &data.header, out);
         }
         if let Some(ssl) = self.ssls.get_mut(&key) {
             ssl.tid = data.header.tid;
@@ -295,9 +330,6 @@ fn tls_data(record: &[u8]) -> Option<(tls::Data, &[u8], &[u8])> {
     let tail = rest.get(..data.tail_len.into())?;
     (fits && data.dir <= DIR_SEND).then_some((data, head, tail))
 }
-
-#[path = "tls/links.rs"]
-mod links;
 
 #[cfg(test)]
 mod tests;

@@ -68,11 +68,12 @@ pub(crate) fn process_exit(_ctx: RawTracePointContext) -> u32 {
 
 fn exit() -> Outcome {
     let task = Task::current();
+    // Whoever is watched: the first thread may end before others, which then are not any more.
+    cuda::forget_thread(task);
+    tls::forget_thread(task);
     if scope_of(task.tgid()) == 0 {
         return Err(Stop::Quiet);
     }
-    cuda::forget_thread(task);
-    tls::forget_thread(task);
     if !task.is_leader() {
         return Ok(());
     }

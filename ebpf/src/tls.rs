@@ -70,8 +70,13 @@ fn handshake(ctx: &ProbeContext) -> Outcome {
     if !is_watched(task) {
         return Err(Stop::Quiet);
     }
+    let ssl: u64 = ctx.arg(0).unwrap_or(0);
+    // BoringSSL takes its steps within a read or write of the same connection, which goes on.
+    if call::current(task).is_some_and(|call| call.ssl.get() == ssl) {
+        return Err(Stop::Quiet);
+    }
     let call = call::begin(task).ok_or(Counter::MapFull)?;
-    call.ssl.set(ctx.arg(0).unwrap_or(0));
+    call.ssl.set(ssl);
     // SAFETY: always valid.
     let outcome = record::emit(task, call, 0, unsafe { bpf_ktime_get_ns() });
     let _ = TLS_CALLS.remove(task.0);

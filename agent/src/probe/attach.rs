@@ -146,7 +146,7 @@ impl Attacher {
         }
         let mut attached = Attached { kind: library.kind, links: Vec::new(), verdicts: Vec::new() };
         for program in library.kind.programs() {
-            if self.refused.contains_key(program) {
+            if self.refused.contains_key(program) || lacks_return(program, library, &attached.verdicts) {
                 continue;
             }
             let (verdict, links) = self.attach_program(program, library);
@@ -263,6 +263,19 @@ impl Drop for Attacher {
     }
 }
 
+/// The program would note calls of this library whose returns nobody sees, since its partner, which comes before it,
+/// is attached nowhere.
+fn lacks_return(program: Program, library: &Library, verdicts: &[ProbeVerdict]) -> bool {
+    let partner = match program {
+        names::PROG_SYNC_ENTER => names::PROG_SYNC_RETURN,
+        names::PROG_MEMORY_ENTER => names::PROG_MEMORY_RETURN,
+        names::PROG_TLS_ENTER => names::PROG_TLS_RETURN,
+        _ => return false,
+    };
+    let is_attached = |verdict: &ProbeVerdict| verdict.program == partner && verdict.attached > 0;
+    !points(program, library).0.is_empty() && !verdicts.iter().any(is_attached)
+}
+
 /// Why a place was not attached.
 enum Refusal {
     Hazard(&'static str),
@@ -355,6 +368,20 @@ mod tests {
                 assert!(place(leave) < place(enter), "{}", row.name);
             }
         }
+    }
+
+    #[test]
+    fn an_entry_without_its_return_is_left_out() {
+        let driver = driver(&[("cuStreamSynchronize", 16)]);
+        let verdict = |attached| {
+            let (program, target) = (names::PROG_SYNC_RETURN, "libcuda.so.1".to_owned());
+            ProbeVerdict { attached, ..judge(&Intent { program, target, loses: "" }, &Outcome::default()) }
+        };
+        assert!(!lacks_return(names::PROG_SYNC_ENTER, &driver, &[verdict(1)]));
+        assert!(lacks_return(names::PROG_SYNC_ENTER, &driver, &[verdict(0)]), "attached nowhere");
+        assert!(lacks_return(names::PROG_SYNC_ENTER, &driver, &[]), "not loaded");
+        assert!(!lacks_return(names::PROG_MEMORY_ENTER, &driver, &[]), "it has none of these");
+        assert!(!lacks_return(names::PROG_COPY, &driver, &[]), "it has no partner");
     }
 
     #[test]

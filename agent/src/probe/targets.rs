@@ -160,8 +160,9 @@ pub struct Mapped {
     pub tls: Vec<Mapping>,
 }
 
-/// Reads the memory map of a process whose program is `exe`.
+/// Reads the memory map of a process whose program is `exe`, as its link tells.
 pub fn mapped(procfs: &ProcFs, pid: u32, exe: &Path) -> Result<Mapped, ProcError> {
+    let exe = Path::new(OsStr::from_bytes(without_mark(exe.as_os_str().as_bytes())));
     let mut reader = procfs.maps(pid)?;
     let read = |source| ProcError::Read { path: procfs.path(pid, "maps"), source };
     let mut found = Mapped::default();
@@ -224,8 +225,13 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         start: hex(start)?,
         end: hex(end)?,
         file: FileId { device: hex(major)? << 32 | hex(minor)?, inode },
-        path: unescape(path.strip_suffix(b" (deleted)").unwrap_or(path)),
+        path: unescape(without_mark(path)),
     })
+}
+
+/// A path without what the kernel adds once its file is gone or replaced.
+fn without_mark(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b" (deleted)").unwrap_or(path)
 }
 
 /// The kernel writes a newline in a path as `\012`, and nothing else escaped.
@@ -337,6 +343,19 @@ mod tests {
         }
         for name in ["libssl3.so", "libcrypto.so.3", "my_ssl.so", "libgnutls.so.30"] {
             assert!(!may_have_tls(&Path::new("/x").join(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_was_replaced_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("7")).unwrap();
+        let procfs = ProcFs::new(folder.path());
+        for mark in ["", " (deleted)"] {
+            let line = format!("1000-2000 r-xp 0 fe:01 9   /opt/node{mark}\n");
+            fs::write(folder.path().join("7/maps"), line).unwrap();
+            let exe = format!("/opt/node{mark}");
+            assert_eq!(mapped(&procfs, 7, Path::new(&exe)).unwrap().tls.len(), 1, "{exe}");
         }
     }
 

@@ -109,9 +109,20 @@ impl Connection {
         self.flows.iter_mut().for_each(Flow::doubt);
     }
 
-    /// The thread was the last to read from it.
-    pub(super) fn is_read_by(&self, tid: u32) -> bool {
-        self.flows[0].last().is_some_and(|carrier| carrier.header.tid == tid)
+    /// The thread, of this process, was the last to read from it.
+    pub(super) fn is_read_by(&self, Header { tgid, tid, .. }: &Header) -> bool {
+        let last = self.flows[0].last();
+        last.is_some_and(|carrier| carrier.header.tid == *tid && carrier.header.tgid == *tgid)
+    }
+
+    /// The thread that was the last to read from it.
+    pub(super) fn reader(&self) -> Option<u32> {
+        self.flows[0].last().map(|carrier| carrier.header.tid)
+    }
+
+    /// Bytes before those of this write were not seen.
+    pub(super) fn is_behind_gap(&self, data: &socket::Data) -> bool {
+        self.flows[usize::from(data.dir == DIR_SEND)].is_behind_gap(data.offset)
     }
 
     /// It carries application data, and nobody's plaintext: told once, as soon as it is sure.

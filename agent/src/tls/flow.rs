@@ -144,6 +144,11 @@ impl Flow {
         new > 0
     }
 
+    /// Bytes before this one were not seen.
+    pub(super) fn is_behind_gap(&self, offset: u64) -> bool {
+        offset > self.seen
+    }
+
     /// The call that moved the byte before `end`; the last one if that is not known any more.
     pub(super) fn carrier(&mut self, end: u64) -> Option<Carrier> {
         while self.calls.len() > 1 && self.calls[0].end < end {

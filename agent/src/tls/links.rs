@@ -6,7 +6,9 @@ use wire::{
     tls,
 };
 
-use super::{Chunk, Connection, Links, MAX_HELD, MAX_WAITING, PATIENCE_NS, Socket, Ssl, SslKey, verdict};
+use super::{
+    Chunk, Connection, Links, MAX_HELD, MAX_UNLINKED, MAX_WAITING, PATIENCE_NS, Socket, Ssl, SslKey, verdict,
+};
 
 /// Nothing known of a socket.
 const NOBODY: SockId = SockId { sock: 0, birth_ns: 0 };
@@ -42,7 +44,7 @@ impl Links {
         let (tgid, tid) = (data.header.tgid, data.header.tid);
         let Some(Socket::Tls(connection)) = self.sockets.get(&data.id) else { return };
         let fits = |key: &&SslKey| {
-            let ssl = self.ssls.get(key).filter(|ssl| key.0 == tgid && ssl.tid == tid);
+            let ssl = (key.0 == tgid).then(|| self.ssls.get(key)).flatten().filter(|ssl| ssl.tid == tid);
             ssl.and_then(|ssl| ssl.waiting.front()).is_some_and(|chunk| connection.may_hold(chunk, DIR_SEND))
         };
         let mut fitting = self.unlinked.iter().filter(fits);
@@ -70,10 +72,30 @@ impl Links {
             connection.unlink();
             out.push(connection.verdict(tls::CONTRADICTED, header));
         }
-        let waits = self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty());
-        if waits && !self.unlinked.contains(&key) {
-            self.unlinked.push(key);
+        self.wait_unlinked(key, header, out);
+    }
+
+    /// Calls that sent some of what this one wrote were not seen. Which of it is not known, and what went in later may be
+    /// as long: none of it waits any longer.
+    pub(super) fn lost(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
+        if self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty()) {
+            self.drop_waiting(key, header, out);
+            self.cut(key, header, out);
         }
+    }
+
+    /// If something of it waits, it waits for a connection.
+    pub(super) fn wait_unlinked(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
+        let waits = self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty());
+        if !waits || self.unlinked.contains(&key) {
+            return;
+        }
+        if self.unlinked.len() == MAX_UNLINKED
+            && let Some(oldest) = self.unlinked.pop_front()
+        {
+            self.drop_waiting(oldest, header, out);
+        }
+        self.unlinked.push_back(key);
     }
 
     /// Plaintext came out.
@@ -99,7 +121,7 @@ impl Links {
         data: &tls::Data,
         out: &mut Vec<Vec<u8>>,
     ) -> bool {
-        let Some(id) = self.only_reader(key, chunk, data.header.tid) else { return false };
+        let Some(id) = self.only_reader(key, chunk, &data.header) else { return false };
         let record = self.connection(id).and_then(|connection| connection.read(chunk, data.requested));
         let Some(record) = record else { return false };
         self.link(key, id, &data.header, out);
@@ -108,10 +130,12 @@ impl Links {
     }
 
     /// The connection that it shook hands on, or else the only one that it can be.
-    fn only_reader(&self, key: SslKey, chunk: &Chunk, tid: u32) -> Option<SockId> {
+    fn only_reader(&self, key: SslKey, chunk: &Chunk, reader: &Header) -> Option<SockId> {
         let fits = |id: &SockId| match self.sockets.get(id) {
             Some(Socket::Tls(connection)) => {
-                connection.ssl.is_none() && connection.is_read_by(tid) && connection.may_hold(chunk, DIR_RECV)
+                connection.ssl.is_none()
+                    && connection.is_read_by(reader)
+                    && connection.may_hold(chunk, DIR_RECV)
             }
             _ => false,
         };
@@ -119,6 +143,9 @@ impl Links {
             && fits(&shook)
         {
             return Some(shook);
+        }
+        if self.crowded.get(&reader.tid).is_some() {
+            return None;
         }
         let mut fitting = self.unread.iter().copied().filter(fits);
         fitting.next().filter(|_| fitting.next().is_none())
@@ -153,13 +180,13 @@ impl Links {
         }
         let Some(ssl) = self.ssls.get_mut(&key) else { return };
         ssl.waiting.push_back(chunk);
-        if ssl.waiting.len() > MAX_WAITING || self.held > MAX_HELD {
+        while self.waits_too_much(key) {
             self.drop_oldest(key, header, out);
         }
         if sock.is_some() {
             self.write_on(key, header, out);
-        } else if !self.unlinked.contains(&key) {
-            self.unlinked.push(key);
+        } else {
+            self.wait_unlinked(key, header, out);
         }
     }
 
@@ -203,6 +230,29 @@ impl Links {
         }
     }
 
+    fn waits_too_much(&self, key: SslKey) -> bool {
+        let waiting = self.ssls.get(&key).map_or(0, |ssl| ssl.waiting.len());
+        waiting > MAX_WAITING || (self.held > MAX_HELD && waiting > 0)
+    }
+
+    /// Nothing of this one waits any longer.
+    pub(super) fn drop_waiting(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
+        while self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty()) {
+            self.drop_oldest(key, header, out);
+        }
+    }
+
+    /// What was known of a library's connection is not any more.
+    pub(super) fn let_go(&mut self, ssl: Ssl, header: &Header, out: &mut Vec<Vec<u8>>) {
+        if let Some(connection) = ssl.sock.and_then(|id| self.connection(id)) {
+            connection.unlink();
+        }
+        for chunk in ssl.waiting {
+            self.held -= chunk.held();
+            out.push(verdict(NOBODY, tls::UNLINKED, chunk.left().into(), header));
+        }
+    }
+
     fn drop_oldest(&mut self, key: SslKey, header: &Header, out: &mut Vec<Vec<u8>>) {
         if let Some(chunk) = self.ssls.get_mut(&key).and_then(|ssl| ssl.waiting.pop_front()) {
             self.held -= chunk.held();
@@ -220,7 +270,7 @@ impl Links {
                 self.drop_oldest(key, &header, out);
             }
             if self.ssls.get(&key).is_some_and(|ssl| !ssl.waiting.is_empty()) {
-                self.unlinked.push(key);
+                self.unlinked.push_back(key);
             }
         }
     }

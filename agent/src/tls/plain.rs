@@ -40,9 +40,9 @@ impl Chunk {
         }
     }
 
-    /// Bytes that are kept of it.
+    /// Bytes that are kept of it, and for it.
     pub(super) fn held(&self) -> usize {
-        self.head.len() + self.tail.len()
+        size_of::<Self>() + self.head.len() + self.tail.len()
     }
 
     /// Bytes that have not gone out.

@@ -19,6 +19,7 @@ const NONE: u64 = 0;
 struct Rig {
     links: Links,
     now: u64,
+    pid: u32,
     tid: u32,
     offsets: BTreeMap<(char, u64, u8), u64>,
     said: Vec<String>,
@@ -46,7 +47,7 @@ fn sealed(text: &str) -> Vec<u8> {
 impl Rig {
     fn new() -> Self {
         let (links, offsets, network) = (Links::default(), BTreeMap::new(), Network::default());
-        Self { links, now: 0, tid: 1, offsets, said: Vec::new(), network }
+        Self { links, now: 0, pid: PID, tid: 1, offsets, said: Vec::new(), network }
     }
 
     /// With connections 1 and 2 that have shaken hands.
@@ -63,7 +64,7 @@ impl Rig {
     fn header(&mut self, kind: Kind, len: usize) -> Header {
         self.now += 1000;
         let len = u32::try_from(len).unwrap();
-        Header { abi: wire::ABI, kind: kind as u16, len, time_ns: self.now, tgid: PID, tid: self.tid }
+        Header { abi: wire::ABI, kind: kind as u16, len, time_ns: self.now, tgid: self.pid, tid: self.tid }
     }
 
     fn take(&mut self, record: &[u8]) {
@@ -645,9 +646,161 @@ fn what_waits_is_bounded() {
         rig.write(7, "never sent");
     }
     assert_eq!(rig.said(), vec!["unlinked 10 bytes"; 5]);
-    assert_eq!(rig.links.held, MAX_WAITING * "never sent".len());
+    assert_eq!(rig.links.held, MAX_WAITING * (size_of::<Chunk>() + "never sent".len()));
     rig.close(1);
     assert_eq!(rig.links.held, 0);
+    let said = rig.said();
+    assert_eq!(said[..MAX_WAITING], vec!["unlinked 10 bytes"; MAX_WAITING], "none goes unsaid");
+}
+
+/// One that wrote little before the limit was reached does not grow past it for that.
+#[test]
+fn what_waits_is_bounded_in_all() {
+    let mut rig = Rig::new();
+    let large = "x".repeat(socket::WHOLE);
+    for _ in 0..500 {
+        rig.write(7, "-");
+    }
+    for ssl in 8.. {
+        if rig.links.held + 600 * (size_of::<Chunk>() + large.len()) > MAX_HELD {
+            break;
+        }
+        for _ in 0..500 {
+            rig.write(ssl, &large);
+        }
+    }
+    rig.said();
+    for _ in 0..1000 {
+        rig.write(7, &large);
+        assert!(rig.links.held <= MAX_HELD);
+    }
+    assert!(rig.said().iter().any(|line| line == "unlinked 1 bytes"));
+}
+
+#[test]
+fn those_that_wait_for_a_connection_are_bounded() {
+    let mut rig = Rig::new();
+    for ssl in 0..=MAX_UNLINKED as u64 {
+        rig.write(100 + ssl, "never sent");
+    }
+    assert_eq!((rig.links.unlinked.len(), rig.said()), (MAX_UNLINKED, vec!["unlinked 10 bytes".to_owned()]));
+}
+
+/// Many that come and go do not cost one that stays its link, nor do many that stay while it is in use.
+#[test]
+fn a_long_connection_keeps_its_link() {
+    for closes in [true, false] {
+        let mut rig = Rig::shaken();
+        rig.request(1, 7, "request");
+        for sock in 0..MAX_KNOWN as u64 + 10 {
+            rig.open(100 + sock, socket::ROLE_ACCEPTED, 0);
+            if closes {
+                rig.close(100 + sock);
+            } else if sock % 1000 == 0 {
+                rig.request(1, 7, "request");
+            }
+        }
+        rig.said();
+        rig.request(1, 7, "the last");
+        let said = rig.said();
+        assert!(said.len() == 1 && said[0].contains("\"the last\""), "{closes}: {said:?}");
+    }
+}
+
+/// A connection that was forgotten is found again.
+#[test]
+fn what_was_forgotten_is_linked_again() {
+    let mut rig = Rig::shaken();
+    rig.request(1, 7, "request");
+    for sock in 0..MAX_KNOWN as u64 {
+        rig.open(100 + sock, socket::ROLE_ACCEPTED, 0);
+    }
+    rig.said();
+    rig.write(7, "answer");
+    rig.send(1, &sealed("answer"));
+    let said = rig.said();
+    assert_eq!(said[..2], ["seen 1", "linked 1"], "{said:?}");
+    assert!(said[2].contains("writes") && said[2].contains("+6 \"answer\""), "{said:?}");
+    // The other way round: the library's side is forgotten.
+    for ssl in 0..MAX_KNOWN as u64 {
+        rig.plain(100 + ssl, NONE, DIR_RECV, "", 0);
+    }
+    rig.said();
+    rig.request(1, 7, "request");
+    let said = rig.said();
+    assert!(said.len() == 2 && said[0] == "linked 1", "{said:?}");
+}
+
+/// What a library's connection left goes when its socket has long been closed.
+#[test]
+fn closed_connections_take_their_ssl_along() {
+    let mut rig = Rig::shaken();
+    rig.request(1, 7, "request");
+    rig.close(1);
+    for sock in 0..MAX_CLOSED as u64 {
+        rig.open(100 + sock, socket::ROLE_ACCEPTED, 0);
+        rig.handshake(100 + sock);
+        rig.close(100 + sock);
+    }
+    assert!(rig.links.ssls.get(&(PID, tls::SslId { ssl: 7, birth_ns: 7 })).is_none());
+}
+
+/// A call whose record was lost: what it sent is not taken for what came after it.
+#[test]
+fn a_lost_write_does_not_shift_what_follows() {
+    for (first, second) in [("first", "other"), ("first", "longer")] {
+        let mut rig = Rig::shaken();
+        rig.request(1, 7, "request");
+        rig.said();
+        rig.write(7, first);
+        rig.write(7, second);
+        rig.advance('c', 1, DIR_SEND, sealed(first).len());
+        rig.send(1, &sealed(second));
+        let said = rig.said();
+        let left = |text: &str| format!("unlinked {} bytes", text.len());
+        assert_eq!(said, [left(first), left(second), "contradicted 1".to_owned()]);
+        rig.write(7, "third");
+        rig.send(1, &sealed("third"));
+        let said = rig.said();
+        assert_eq!(said[0], "linked 1", "{said:?}");
+        assert!(said[1].contains("+5 \"third\""), "{said:?}");
+    }
+}
+
+/// More that could be the one than are remembered: that one alone is left of them proves nothing.
+#[test]
+fn a_crowd_proves_nothing() {
+    for others in [0, MAX_UNREAD as u64] {
+        let mut rig = Rig::shaken();
+        rig.recv(1, &sealed("request"));
+        for sock in 0..others {
+            rig.open(100 + sock, socket::ROLE_ACCEPTED, 0);
+            rig.handshake(100 + sock);
+        }
+        rig.recv(2, &sealed("request"));
+        rig.said();
+        rig.read(7, "request");
+        assert_eq!(rig.said(), ["unlinked 7 bytes"], "{others}");
+    }
+}
+
+/// Nor is it one that is closed, or that a thread of that number read in another process.
+#[test]
+fn closed_ones_and_those_of_others_are_no_candidates() {
+    for closes in [true, false] {
+        let mut rig = Rig::shaken();
+        rig.pid = if closes { PID } else { PID + 1 };
+        rig.recv(2, &sealed("request"));
+        if closes {
+            rig.close(2);
+        }
+        rig.pid = PID;
+        rig.recv(1, &sealed("request"));
+        rig.said();
+        rig.read(7, "request");
+        let said = rig.said();
+        assert!(said.len() == 2 && said[0] == "linked 1", "{closes}: {said:?}");
+    }
 }
 
 #[test]

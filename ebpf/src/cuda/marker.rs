@@ -2,6 +2,7 @@
 //!
 //! What a wait covers is fixed at its entry: work that other threads add while it lasts is not proved by it.
 
+use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::RetProbeContext;
 use wire::Kind;
@@ -122,7 +123,7 @@ fn emit(task: Task, call: &SyncCall, result: u32) -> Outcome {
     }
     if claim.is_empty() {
         // Another thread's marker was faster.
-        entry.discard(0);
+        entry.discard(BPF_RB_NO_WAKEUP.into());
     } else {
         submit(entry);
     }

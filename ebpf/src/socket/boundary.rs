@@ -7,7 +7,7 @@ use core::ptr;
 
 use wire::socket::HEAD;
 
-use crate::repeat::{is_full, repeat};
+use crate::repeat::{GO_ON, STOP, is_full, repeat};
 
 const LENGTH: [u8; 15] = *b"content-length:";
 /// As much of the name.
@@ -77,7 +77,7 @@ extern "C" fn step(index: u64, places: *mut Places) -> u64 {
     match b {
         b'\n' if scan.column == 0 => {
             scan.end = index + 1;
-            return 1;
+            return STOP;
         }
         b'\n' => {
             scan.column = 0;
@@ -87,16 +87,16 @@ extern "C" fn step(index: u64, places: *mut Places) -> u64 {
         b'0'..=b'9' if scan.line == IN_LENGTH => scan.body = scan.body * 10 + u64::from(b - b'0'),
         _ => return name(scan, b | 0x20),
     }
-    0
+    GO_ON
 }
 
-/// Takes a character of a header's name, or of what no longer can be one that matters; 1 ends the scan.
+/// Takes a character of a header's name, or of what no longer can be one that matters; [`STOP`] ends the scan.
 #[inline(always)]
 fn name(scan: &mut Scan, lower: u8) -> u64 {
     let at = scan.column as usize;
     scan.column += 1;
     if at >= CHUNKED.len() {
-        return 0;
+        return GO_ON;
     }
     if CHUNKED[at] != lower {
         scan.line &= !MAYBE_CHUNKED;
@@ -107,10 +107,10 @@ fn name(scan: &mut Scan, lower: u8) -> u64 {
     let is_whole = at == LENGTH.len() - 1;
     if is_whole && scan.line & MAYBE_CHUNKED != 0 {
         // Where it ends is not known here.
-        return 1;
+        return STOP;
     }
     if is_whole && scan.line & MAYBE_LENGTH != 0 {
         scan.line = IN_LENGTH;
     }
-    0
+    GO_ON
 }

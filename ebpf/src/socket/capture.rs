@@ -10,6 +10,7 @@ mod vector;
 use core::ffi::c_void;
 use core::hint::black_box;
 
+use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use wire::Kind;
@@ -167,7 +168,7 @@ fn emit_ends<const INSIDE: bool>(facts: &Facts<'_>, piece: &Piece, address: u64)
     let has_head = read_user(payload, HEAD as u32, address);
     let is_request = INSIDE && has_head && facts.moved.dir == DIR_RECV;
     if is_request && boundary::lies_within(payload, spare(&mut entry), len) {
-        entry.discard(0);
+        entry.discard(BPF_RB_NO_WAKEUP.into());
         return Ok(Written::InPieces);
     }
     let tail = address + u64::from(len) - TAIL as u64;

@@ -11,11 +11,12 @@ use wire::socket::{DIR_RECV, DIR_SEND};
 
 use super::call::Call;
 use super::descriptor;
+use super::identity::find;
 use super::registers::{Registers, number};
 use super::sock::Sock;
 use super::{MSG_TRUNC, Moved, NOT_OF_THE_STREAM, is_news, record};
 use crate::emit::{Outcome, Stop, count, finish};
-use crate::repeat::{GO_ON, STOP, repeat};
+use crate::repeat::{GO_ON, STOP, is_full, repeat};
 use crate::scope::Task;
 
 /// Messages of a batch that are looked at: as many as the kernel takes (`UIO_MAXIOV`).
@@ -51,6 +52,9 @@ pub(crate) fn sock_exit(ctx: RawTracePointContext) -> u32 {
 #[inline(always)]
 fn exited(result: i64) -> Outcome {
     let registers = Registers::current();
+    if registers.returns_from_signal() {
+        return Err(Stop::Quiet);
+    }
     let syscall = registers.exiting();
     let moves = syscall.map_or(Moves::Unknown, moves);
     let task = Task::current();
@@ -154,7 +158,40 @@ fn batch(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome
     let mut batch = Batch { task, sock, syscall, dir, is_copied, is_alone, messages };
     let turns = if result < i64::from(MAX_MESSAGES) { result as u32 } else { MAX_MESSAGES };
     repeat::<1, _>(turns, message, &mut batch);
-    Ok(())
+    if is_full() { Ok(()) } else { pass_over(&batch, turns) }
+}
+
+/// Without loops only the first message of a batch is looked at. The others become a gap.
+#[inline(never)]
+fn pass_over(batch: &Batch, turns: u32) -> Outcome {
+    /// Of so many its length is known.
+    const MAX: u32 = 16;
+    if turns <= 1 {
+        return Ok(());
+    }
+    let mut rest = Rest { messages: batch.messages, bytes: 0 };
+    repeat::<MAX, _>(turns - 1, add_length, &mut rest);
+    if let Some(socket) = find(batch.sock) {
+        socket.advance(batch.dir, rest.bytes);
+    }
+    Err(Stop::Count(Counter::IovecTruncated))
+}
+
+/// Messages of a batch behind its first, and what they moved.
+struct Rest {
+    messages: u64,
+    bytes: u64,
+}
+
+#[inline(never)]
+extern "C" fn add_length(index: u64, rest: *mut Rest) -> u64 {
+    // SAFETY: the rest of `pass_over`.
+    let rest = unsafe { &mut *rest };
+    let header = rest.messages + (index + 1) * MESSAGE_SIZE;
+    // SAFETY: a checked read of user memory.
+    let Ok(len) = (unsafe { bpf_probe_read_user((header + MESSAGE_LEN) as *const u32) }) else { return STOP };
+    rest.bytes += u64::from(len);
+    GO_ON
 }
 
 #[inline(never)]

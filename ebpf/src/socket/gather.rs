@@ -11,7 +11,7 @@ use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_user
 use super::call::{MAX_SEGMENTS, segment};
 use crate::atomic::Word;
 use crate::maps::GATHER;
-use crate::repeat::repeat;
+use crate::repeat::{GO_ON, STOP, repeat};
 
 /// Rooms there are.
 pub(crate) const ROOMS: u32 = 16;
@@ -97,9 +97,9 @@ extern "C" fn step(_: u64, job: *mut Job) -> u64 {
     let Job { room, vector, count, len } = unsafe { &*job };
     let (index, within, done) = (room.index.get(), room.within.get(), room.done.get() as u32);
     if done >= *len || index >= *count {
-        return 1;
+        return STOP;
     }
-    let Some(segment) = segment(*vector, index) else { return 1 };
+    let Some(segment) = segment(*vector, index) else { return STOP };
     let wanted = u64::from(*len - done);
     let left = segment.len.saturating_sub(within);
     let len = black_box(if left < wanted { left } else { wanted }) as u32;
@@ -111,12 +111,12 @@ extern "C" fn step(_: u64, job: *mut Job) -> u64 {
         bpf_probe_read_user(to, len, (segment.base + within) as *const c_void) == 0
     };
     if !is_read {
-        return 1;
+        return STOP;
     }
     room.done.set(u64::from(done + len));
     let within = within + u64::from(len);
     let is_over = within >= segment.len;
     room.index.set(index + u64::from(is_over));
     room.within.set(if is_over { 0 } else { within });
-    0
+    GO_ON
 }

@@ -37,6 +37,12 @@ impl Registers {
         u16::try_from(self.word::<NUMBER>() as u32).ok()
     }
 
+    /// The return from a signal ends like a system call, but leaves no number.
+    #[inline(always)]
+    pub(crate) fn returns_from_signal(self) -> bool {
+        self.word::<NUMBER>() as u32 == u32::MAX
+    }
+
     /// First argument; at the end of a call too.
     #[inline(always)]
     pub(crate) fn first(self) -> u64 {

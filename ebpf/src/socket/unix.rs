@@ -28,10 +28,12 @@ pub(crate) fn inode(sock: Sock) -> u64 {
     if socket.is_null() { 0 } else { Sock(socket).field(offset!(socket_inode)) }
 }
 
-/// Drops the entry of an earlier socket at this address.
+/// Drops the entry of an earlier socket at this address. One without a number yet is of this one: another thread has
+/// just made it.
 #[inline(always)]
 pub(crate) fn forget_earlier(sock: Sock) {
-    if find(sock).is_some_and(|socket| socket.inode.get() != inode(sock)) {
+    let known = find(sock).map_or(0, |socket| socket.inode.get());
+    if known != 0 && known != inode(sock) {
         forget(sock);
     }
 }

@@ -43,11 +43,12 @@ counters! {
     /// Calls that were to be captured whole and are longer than is captured of any; the middle is a gap of known
     /// length.
     CallCut = "call_cut",
-    /// Vectored calls that were to be captured whole while the room to gather them was in use; the middle is a gap.
+    /// Vectored calls that were to be captured whole while the room to gather them was in use; all of it is a
+    /// gap of known length.
     GatherBusy = "gather_busy",
     /// Calls of watched processes in the 32-bit convention while tier B is in use: what they moved is not seen.
     CallForeign = "call_foreign",
-    /// Vectored calls with more segments than are walked; the rest is a gap of known length.
+    /// Vectored calls with more segments, or batches with more messages, than are walked; the rest is a gap.
     IovecTruncated = "iovec_truncated",
     /// A map was full and an entry could not be made; the event behind it is incomplete or lost.
     MapFull = "map_full",

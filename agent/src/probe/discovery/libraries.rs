@@ -27,6 +27,9 @@ const RETRY: Duration = Duration::from_secs(10);
 /// and a process can map as many copies as it likes.
 const MAX_ATTACHED: usize = 16;
 
+/// Most files that are opened on account of one process, each a file descriptor for as long as it is mapped.
+const MAX_OF_PROCESS: usize = 64;
+
 #[derive(Debug)]
 enum Found {
     /// One of the kind.
@@ -55,12 +58,27 @@ pub(super) struct Libraries {
     files: BTreeMap<FileId, Entry>,
     /// Files that are one too many.
     left_out: BTreeSet<FileId>,
+    /// Of processes that map too many, one file that was not opened.
+    unopened: BTreeMap<u32, PathBuf>,
+}
+
+/// How many files each process maps.
+#[derive(Debug, Default)]
+struct Shares(BTreeMap<u32, usize>);
+
+impl Shares {
+    /// One more; whether that is within the process's share.
+    fn take(&mut self, pid: u32) -> bool {
+        let taken = self.0.entry(pid).or_default();
+        *taken += 1;
+        *taken <= MAX_OF_PROCESS
+    }
 }
 
 impl Libraries {
     /// None yet.
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, files: BTreeMap::new(), left_out: BTreeSet::new() }
+        Self { kind, files: BTreeMap::new(), left_out: BTreeSet::new(), unopened: BTreeMap::new() }
     }
 
     /// The file is one of the kind.
@@ -70,8 +88,18 @@ impl Libraries {
 
     /// Opens files not seen before, as far as one of these processes maps them.
     pub(super) fn identify(&mut self, scanner: &Scanner, of: impl Fn(u32) -> bool, now: Instant) {
+        self.unopened.clear();
+        let mut shares = Shares::default();
         for (id, mut users) in scanner.files(self.kind) {
+            let is_known = self.files.contains_key(&id);
             users.retain(|(pid, _)| of(*pid));
+            users.retain(|(pid, mapping)| {
+                let is_within = shares.take(*pid) || is_known;
+                if !is_within {
+                    self.unopened.entry(*pid).or_insert_with(|| mapping.path.clone());
+                }
+                is_within
+            });
             if users.is_empty() {
                 continue;
             }
@@ -117,7 +145,11 @@ impl Libraries {
 
     /// Verdicts on files that could not be used.
     pub(super) fn failures(&self) -> impl Iterator<Item = ProbeVerdict> + '_ {
-        self.files.iter().filter_map(|(id, entry)| match &entry.found {
+        let unopened = self.unopened.iter().map(|(pid, path)| {
+            let reason = format!("process {pid} maps more than {MAX_OF_PROCESS} files of its kind");
+            unused(self.kind, path, State::Skipped, &reason)
+        });
+        let failed = self.files.iter().filter_map(|(id, entry)| match &entry.found {
             Found::Failed { path, reason } => Some(unused(self.kind, path, State::Broken, reason)),
             Found::Library(library) if self.left_out.contains(id) => {
                 let reason =
@@ -125,7 +157,8 @@ impl Libraries {
                 Some(unused(self.kind, &library.path, State::Skipped, &reason))
             }
             _ => None,
-        })
+        });
+        failed.chain(unopened)
     }
 }
 
@@ -170,6 +203,13 @@ fn open(kind: Kind, procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_a_share_and_takes_none_of_others() {
+        let mut shares = Shares::default();
+        let of_one = (0..100).filter(|_| shares.take(7)).count();
+        assert_eq!((of_one, shares.take(8)), (MAX_OF_PROCESS, true));
+    }
 
     #[test]
     fn what_is_attached_to_stays_and_new_files_have_what_room_is_left() {

@@ -7,7 +7,7 @@ use super::super::call::Source;
 use super::super::gather::{CAPACITY, Gathered};
 use super::{Captured, Facts, Memory, Piece, emit_bare, emit_class, emit_ends, emit_fitting};
 use crate::emit::{Outcome, Stop, count};
-use crate::repeat::{is_full, repeat};
+use crate::repeat::{GO_ON, STOP, is_full, repeat};
 
 /// Bytes of a call that are captured in a row; of what is behind, the beginning and the end.
 const MAX_WHOLE: u32 = CAPACITY as u32;
@@ -72,7 +72,7 @@ extern "C" fn next(number: u64, cutting: *mut Cutting<'_>) -> u64 {
     let Cutting { facts, address, memory, end } = unsafe { &*cutting };
     let from = number as u32 * WHOLE as u32;
     if from >= *end {
-        return 1;
+        return STOP;
     }
     let left = *end - from;
     let len = if left < WHOLE as u32 { left } else { WHOLE as u32 };
@@ -84,5 +84,5 @@ extern "C" fn next(number: u64, cutting: *mut Cutting<'_>) -> u64 {
     {
         count(counter);
     }
-    0
+    GO_ON
 }

@@ -2,6 +2,7 @@
 
 use core::hint::black_box;
 
+use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use wire::counter::Counter;
 use wire::socket::{DIR_RECV, FLAG_IOVEC_TRUNCATED, HEAD, TAIL};
 
@@ -28,7 +29,7 @@ pub(super) fn emit_vector<const ROOM: usize>(
     let captured = walk.captured(segments);
     let is_cut = captured.tail > 0 && ROOM / 2 == HEAD;
     if is_cut && facts.moved.dir == DIR_RECV && boundary::lies_within(bytes, spare(&mut entry), walk.len) {
-        entry.discard(0);
+        entry.discard(BPF_RB_NO_WAKEUP.into());
         return Ok(Written::InPieces);
     }
     finish(&mut entry, facts, all, captured);
