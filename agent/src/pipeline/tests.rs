@@ -243,8 +243,8 @@ fn the_end_hands_out_what_was_nested_and_awaits_its_delivery() {
     let sight = Box::new(exchange.sight());
     let (service, time_ns, tid) = (ServiceId(0), 2 * MS, 11);
     pipeline.tracked = vec![
-        Tracked::Begun { exchange: outer, pid: PID, time_ns: MS },
-        Tracked::Begun { exchange: inner, pid: 11, time_ns },
+        Tracked::Begun { exchange: outer, pid: PID, listener: None, time_ns: MS },
+        Tracked::Begun { exchange: inner, pid: 11, listener: None, time_ns },
         Tracked::RequestRead { exchange: inner, service, time_ns, tid, client, sight },
         Tracked::Finished(Box::new(exchange)),
     ];

@@ -24,7 +24,7 @@ use self::{
 use super::{record::Outcome, requests::Ended};
 use crate::{
     health::Health,
-    track::{Client, Delivery, Exchange, ExchangeId, Sight},
+    track::{Client, Delivery, Exchange, ExchangeId, ServiceId, Sight},
 };
 
 /// Exchanges that are kept, in flight or over.
@@ -43,6 +43,17 @@ struct Link {
     certain: bool,
     /// How many there were to choose from, at first.
     choices: usize,
+}
+
+/// The beginning of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    /// Process that answers it.
+    pub pid: u32,
+    /// Where it was accepted.
+    pub listener: Option<(ServiceId, u16)>,
+    /// When.
+    pub time_ns: u64,
 }
 
 /// How far an exchange is.
@@ -93,8 +104,7 @@ impl Nesting {
     pub(super) fn begun(
         &mut self,
         id: ExchangeId,
-        pid: u32,
-        begun_ns: u64,
+        begun: Begun,
         health: &mut Health,
         out: &mut VecDeque<Box<Ended>>,
     ) {
@@ -104,10 +114,11 @@ impl Nesting {
             health.limit("nested_exchanges");
             self.forget(oldest, health, out);
         }
+        let Begun { pid, listener, time_ns: begun_ns } = begun;
         let entry = Entry {
             pid,
             begun_ns,
-            sight: Sight::default(),
+            sight: Sight { listener, ..Sight::default() },
             client: None,
             stage: Stage::Open,
             link: None,

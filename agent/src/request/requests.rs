@@ -10,7 +10,7 @@ use super::{
     batch,
     deadlines::Deadline,
     live::{First, Live},
-    nesting::Nesting,
+    nesting::{Begun, Nesting},
     record::{Confidence, Outcome},
     service::Service,
     step::StepInfo,
@@ -97,8 +97,9 @@ impl Requests {
     /// Takes one piece of news and appends what became final to `out`.
     pub fn apply(&mut self, tracked: Tracked, health: &mut Health, out: &mut Vec<Settled>) {
         match tracked {
-            Tracked::Begun { exchange, pid, time_ns } => {
-                self.nesting.begun(exchange, pid, time_ns, health, &mut self.whole);
+            Tracked::Begun { exchange, pid, listener, time_ns } => {
+                let begun = Begun { pid, listener, time_ns };
+                self.nesting.begun(exchange, begun, health, &mut self.whole);
             }
             Tracked::Forgotten { exchange } => {
                 self.nesting.forget(exchange, health, &mut self.whole);

@@ -37,7 +37,7 @@ fn began(exchange: &Exchange) -> [Tracked; 2] {
         client: exchange.client,
         sight: Box::new(asked),
     };
-    [Tracked::Begun { exchange: id, pid, time_ns }, read]
+    [Tracked::Begun { exchange: id, pid, listener: None, time_ns }, read]
 }
 
 /// The news of a request alone, as they come.

@@ -75,6 +75,8 @@ pub enum Tracked {
         exchange: ExchangeId,
         /// Process that reads it.
         pid: u32,
+        /// Where it was accepted.
+        listener: Option<(ServiceId, u16)>,
         /// When.
         time_ns: u64,
     },
@@ -263,6 +265,11 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Where it was accepted: by whom, and on which port.
+    pub fn listener(&self) -> Option<(ServiceId, u16)> {
+        self.service.zip(self.local_port)
+    }
+
     /// What it shows of itself so far; of the answer, what a finished one has.
     pub fn sight(&self) -> Sight {
         Sight {
@@ -275,7 +282,7 @@ impl Exchange {
             request_id: self.request_id.clone(),
             trace_id: self.trace_id.clone(),
             reader_tid: self.reader_tid,
-            listener: self.service.zip(self.local_port),
+            listener: self.listener(),
             probe: self.probe,
             chunks: (self.content_total > 0).then_some(self.content_total),
             output_tokens: self.output_tokens,

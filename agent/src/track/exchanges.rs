@@ -217,7 +217,8 @@ impl Exchanges {
         let Some(open) = self.current_request() else { return };
         open.exchange.head_bytes_in = Some(open.exchange.bytes_in);
         if open.exchange.service.is_some() {
-            cx.out.push(Tracked::Begun { exchange: open.id, pid: open.exchange.pid, time_ns: at.time_ns });
+            let (pid, listener) = (open.exchange.pid, open.exchange.listener());
+            cx.out.push(Tracked::Begun { exchange: open.id, pid, listener, time_ns: at.time_ns });
         }
         self.request_body = open.request_head(request);
     }

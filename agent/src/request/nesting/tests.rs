@@ -46,7 +46,12 @@ impl Rig {
             ..Exchange::default()
         };
         change(&mut exchange);
-        self.apply(Tracked::Begun { exchange: ExchangeId(id), pid, time_ns: ms * MS });
+        self.apply(Tracked::Begun {
+            exchange: ExchangeId(id),
+            pid,
+            listener: exchange.sight().listener,
+            time_ns: ms * MS,
+        });
         self.apply(Tracked::RequestRead {
             exchange: ExchangeId(id),
             service: ServiceId(pid),
@@ -348,12 +353,13 @@ fn nothing_stays_of_what_is_over_and_what_is_kept_is_bounded() {
         rig.read(3 * n + 1, ENGINE, 100 + n, Some(NGINX), nothing);
         rig.finish(3 * n + 1, 101 + n, nothing);
         rig.finish(3 * n, 101 + n, nothing);
-        rig.apply(Tracked::Begun { exchange: ExchangeId(3 * n + 2), pid: NGINX, time_ns: 0 });
+        rig.apply(Tracked::Begun { exchange: ExchangeId(3 * n + 2), pid: NGINX, listener: None, time_ns: 0 });
         rig.apply(Tracked::Forgotten { exchange: ExchangeId(3 * n + 2) });
     }
     let (mut nesting, mut health, mut out) = (Nesting::default(), Health::default(), VecDeque::new());
     for id in 0..=KEPT as u64 {
-        nesting.begun(ExchangeId(id), NGINX, id, &mut health, &mut out);
+        let begun = Begun { pid: NGINX, listener: None, time_ns: id };
+        nesting.begun(ExchangeId(id), begun, &mut health, &mut out);
     }
     assert_eq!((nesting.all.len(), health.limits["nested_exchanges"]), (KEPT, 1));
     for id in 0..=KEPT as u64 {
