@@ -53,6 +53,14 @@ impl Rig {
         Ok(())
     }
 
+    /// Waits for the records of all good requests.
+    fn settle(&mut self) -> Result<()> {
+        let asked = self.asked;
+        let good = |records: &[Record]| records.iter().filter(|record| is_good(record)).count();
+        self.follower.wait("the good requests", self.sink.port, SETTLE_LIMIT, |all| good(all) >= asked)?;
+        Ok(())
+    }
+
     fn status(&self, of: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.agent.process.pid()))?;
         let line = status.lines().find_map(|line| line.strip_prefix(of)).context("no such line")?;
@@ -62,8 +70,7 @@ impl Rig {
     /// Every good request is there once and right, and the agent took no more memory than it may.
     fn judge(mut self) -> Result<Agent> {
         let asked = self.asked;
-        let good = |records: &[Record]| records.iter().filter(|record| is_good(record)).count();
-        self.follower.wait("the good requests", self.sink.port, SETTLE_LIMIT, |all| good(all) >= asked)?;
+        self.settle()?;
         let most = self.status("VmHWM:")?;
         let health = self.agent.status()?.health;
         let counts = format!("{:?} {:?}", health.ignored, health.limits);
@@ -243,8 +250,10 @@ pub(crate) fn half_heads(dir: &Path) -> Result<()> {
         let mut client = rig.sink.connect()?;
         client.write_all(head.as_bytes())?;
         clients.push(client);
+        // So many fit into the ring buffer, however slowly the agent gets to it.
         if n % 500 == 0 {
             rig.ask()?;
+            rig.settle()?;
         }
     }
     wait::until("heads to be given up", LIMIT, || {
