@@ -9,7 +9,8 @@ use wire::socket::{DIR_RECV, DIR_SEND};
 
 use crate::{exchanges, make::Captured};
 
-/// No name, word or number of any API has it, and masked it is not itself.
+/// No name, word or number of any API has it, and masked it is not itself. An input that has it by itself, in a model's
+/// name perhaps, which is kept, is left out.
 const MARK: &str = "\u{e9}ZQZ";
 /// Members whose text is kept.
 const KEPT: [&str; 9] = [
@@ -43,6 +44,9 @@ pub(crate) const PATHS: [&str; 14] = [
 /// JSON: the first octet chooses the API, the second the side and the pieces.
 pub fn json(data: &[u8]) {
     let [api, how, body @ ..] = data else { return };
+    if contains(body, MARK.as_bytes()) {
+        return;
+    }
     let marked = std::str::from_utf8(body).ok().and_then(mark);
     let marked = marked.as_ref().map_or(body, |text| text.as_bytes());
     check(Case { api: *api, request: how & 1 == 0, content: "application/json", body: marked }, how >> 1);
@@ -51,6 +55,9 @@ pub fn json(data: &[u8]) {
 /// Streams: likewise, and events or lines.
 pub fn events(data: &[u8]) {
     let [api, how, body @ ..] = data else { return };
+    if contains(body, MARK.as_bytes()) {
+        return;
+    }
     let (content, prefix) =
         if how & 1 == 0 { ("text/event-stream", "data:") } else { ("application/x-ndjson", "") };
     let marked = std::str::from_utf8(body).ok().and_then(|text| mark_lines(text, prefix));
