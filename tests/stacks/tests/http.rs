@@ -544,7 +544,7 @@ fn clients_give_up_at_their_deadline(dir: &Path) -> Result<()> {
     let metrics = watch.agent.metrics_text()?;
     let exported = metrics.lines().any(|line| line.starts_with("inference_client_deadline_seconds{"));
     ensure!(
-        exported && !metrics.contains("499"),
+        exported && !metrics.contains("\"499\""),
         "the metrics do not have the deadline, or an invented status"
     );
     watch.finish(peer.port)?;
