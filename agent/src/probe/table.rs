@@ -3,6 +3,12 @@
 //! A function with a known shape is one more row here and no new kernel code: the row's cookie tells the program
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
+mod copy;
+mod launch;
+mod memory;
+mod order;
+mod sync;
+
 use wire::{
     cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_PER_THREAD, Loc},
     names,
@@ -107,209 +113,36 @@ pub fn row_names() -> Vec<String> {
     TABLE.iter().map(|row| row.name.to_owned()).collect()
 }
 
-/// Every function that is probed. The place in the table is the row number: add at the end only, recordings hold it.
-///
-/// Which copies are result markers: `cuMemcpyDtoH` returns when the bytes are on the host. `cuMemcpyHtoD` may return
-/// once the source has been staged, and `cuMemcpyDtoD` at once, so their work stays pending for the next marker.
-/// `cuMemcpy` does not tell its direction; it counts as a marker, since the host may read the result after it.
-pub const TABLE: &[Row] = &[
-    Row {
-        // Arguments 7 and up are on the stack: gridDim, blockDim take six registers with `f`; blockDimZ is slot 1,
-        // sharedMemBytes slot 2, hStream slot 3.
-        stream: Loc::Stack(3),
-        ..row(
-            "cuLaunchKernel",
-            Class::Launch,
-            &[legacy("cuLaunchKernel"), per_thread("cuLaunchKernel_ptsz")],
-            "CUresult cuLaunchKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ, \
-             unsigned blockDimX, unsigned blockDimY, unsigned blockDimZ, unsigned sharedMemBytes, CUstream hStream, \
-             void **kernelParams, void **extra)",
-        )
-    },
-    Row {
-        // CUlaunchConfig: seven `unsigned` (28 bytes), padding to 32, then `CUstream hStream`.
-        stream: Loc::Deref(32),
-        required: false,
-        ..row(
-            "cuLaunchKernelEx",
-            Class::Launch,
-            &[legacy("cuLaunchKernelEx"), per_thread("cuLaunchKernelEx_ptsz")],
-            "CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)",
-        )
-    },
-    Row {
-        stream: Loc::Stack(3),
-        ..row(
-            "cuLaunchCooperativeKernel",
-            Class::Launch,
-            &[legacy("cuLaunchCooperativeKernel"), per_thread("cuLaunchCooperativeKernel_ptsz")],
-            "CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, \
-             unsigned gridDimZ, unsigned blockDimX, unsigned blockDimY, unsigned blockDimZ, \
-             unsigned sharedMemBytes, CUstream hStream, void **kernelParams)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(1),
-        object: Loc::Arg(0),
-        ..row(
-            "cuGraphLaunch",
-            Class::GraphLaunch,
-            &[legacy("cuGraphLaunch"), per_thread("cuGraphLaunch_ptsz")],
-            "CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(0),
-        ..row(
-            "cuStreamSynchronize",
-            Class::SyncStream,
-            &[legacy("cuStreamSynchronize"), per_thread("cuStreamSynchronize_ptsz")],
-            "CUresult cuStreamSynchronize(CUstream hStream)",
-        )
-    },
-    Row {
-        object: Loc::Arg(0),
-        ..row(
-            "cuEventSynchronize",
-            Class::SyncEvent,
-            &[legacy("cuEventSynchronize")],
-            "CUresult cuEventSynchronize(CUevent hEvent)",
-        )
-    },
-    Row {
-        // CUDA 13 adds `_v2(CUcontext ctx)`; a wait for another context than the current one is counted as one for
-        // every stream of the process, as the plain call is.
-        ..row(
-            "cuCtxSynchronize",
-            Class::SyncContext,
-            &[legacy("cuCtxSynchronize"), legacy("cuCtxSynchronize_v2")],
-            "CUresult cuCtxSynchronize(void)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(1),
-        object: Loc::Arg(0),
-        ..row(
-            "cuEventRecord",
-            Class::EventRecord,
-            &[legacy("cuEventRecord"), per_thread("cuEventRecord_ptsz")],
-            "CUresult cuEventRecord(CUevent hEvent, CUstream hStream)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(1),
-        object: Loc::Arg(0),
-        required: false,
-        ..row(
-            "cuEventRecordWithFlags",
-            Class::EventRecord,
-            &[legacy("cuEventRecordWithFlags"), per_thread("cuEventRecordWithFlags_ptsz")],
-            "CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned flags)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(0),
-        object: Loc::Arg(1),
-        ..row(
-            "cuStreamWaitEvent",
-            Class::WaitEvent,
-            &[legacy("cuStreamWaitEvent"), per_thread("cuStreamWaitEvent_ptsz")],
-            "CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned flags)",
-        )
-    },
-    Row {
-        bytes: Loc::Arg(2),
-        ..row(
-            "cuMemcpyHtoD",
-            Class::CopyH2D,
-            &[legacy("cuMemcpyHtoD_v2"), per_thread("cuMemcpyHtoD_v2_ptds")],
-            "CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes)",
-        )
-    },
-    Row {
-        bytes: Loc::Arg(2),
-        blocking: true,
-        ..row(
-            "cuMemcpyDtoH",
-            Class::CopyD2H,
-            &[legacy("cuMemcpyDtoH_v2"), per_thread("cuMemcpyDtoH_v2_ptds")],
-            "CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)",
-        )
-    },
-    Row {
-        bytes: Loc::Arg(2),
-        ..row(
-            "cuMemcpyDtoD",
-            Class::CopyD2D,
-            &[legacy("cuMemcpyDtoD_v2"), per_thread("cuMemcpyDtoD_v2_ptds")],
-            "CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(3),
-        bytes: Loc::Arg(2),
-        ..row(
-            "cuMemcpyHtoDAsync",
-            Class::CopyH2D,
-            &[legacy("cuMemcpyHtoDAsync_v2"), per_thread("cuMemcpyHtoDAsync_v2_ptsz")],
-            "CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CUstream hStream)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(3),
-        bytes: Loc::Arg(2),
-        ..row(
-            "cuMemcpyDtoHAsync",
-            Class::CopyD2H,
-            &[legacy("cuMemcpyDtoHAsync_v2"), per_thread("cuMemcpyDtoHAsync_v2_ptsz")],
-            "CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream hStream)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(3),
-        bytes: Loc::Arg(2),
-        ..row(
-            "cuMemcpyDtoDAsync",
-            Class::CopyD2D,
-            &[legacy("cuMemcpyDtoDAsync_v2"), per_thread("cuMemcpyDtoDAsync_v2_ptsz")],
-            "CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream hStream)",
-        )
-    },
-    Row {
-        bytes: Loc::Arg(2),
-        blocking: true,
-        ..row(
-            "cuMemcpy",
-            Class::CopyAny,
-            &[legacy("cuMemcpy"), per_thread("cuMemcpy_ptds")],
-            "CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)",
-        )
-    },
-    Row {
-        stream: Loc::Arg(3),
-        bytes: Loc::Arg(2),
-        ..row(
-            "cuMemcpyAsync",
-            Class::CopyAny,
-            &[legacy("cuMemcpyAsync"), per_thread("cuMemcpyAsync_ptsz")],
-            "CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream hStream)",
-        )
-    },
-    Row {
-        bytes: Loc::Arg(1),
-        object: Loc::Arg(0),
-        ..row(
-            "cuMemAlloc",
-            Class::Alloc,
-            &[legacy("cuMemAlloc_v2")],
-            "CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)",
-        )
-    },
-    Row {
-        object: Loc::Arg(0),
-        ..row("cuMemFree", Class::Free, &[legacy("cuMemFree_v2")], "CUresult cuMemFree_v2(CUdeviceptr dptr)")
-    },
-];
+/// The rows by subject.
+const GROUPS: &[&[Row]] = &[launch::ROWS, sync::ROWS, order::ROWS, copy::ROWS, memory::ROWS];
+
+const LEN: usize = {
+    let (mut len, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        len += GROUPS[group].len();
+        group += 1;
+    }
+    len
+};
+
+/// Every function that is probed. The place in the table is the row number: it holds within one run of the agent, and a
+/// recording brings the names of its own.
+pub const TABLE: &[Row] = &concatenated();
+
+const fn concatenated() -> [Row; LEN] {
+    let mut rows = [launch::ROWS[0]; LEN];
+    let (mut group, mut place) = (0, 0);
+    while group < GROUPS.len() {
+        let mut index = 0;
+        while index < GROUPS[group].len() {
+            rows[place] = GROUPS[group][index];
+            place += 1;
+            index += 1;
+        }
+        group += 1;
+    }
+    rows
+}
 
 #[cfg(test)]
 #[path = "table/tests.rs"]
