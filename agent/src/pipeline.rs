@@ -163,7 +163,7 @@ fn output(
 
 fn rare(event: &Event<'_>, tracker: &Tracker, health: &mut Health) -> Option<Output> {
     let Event::Rare(rare) = event else { return None };
-    let Some(service) = tracker.service_of(rare.header.tgid) else {
+    let Some(service) = tracker.service_of(rare.header.tgid, rare.header.time_ns) else {
         health.ignore("rare_without_service");
         return None;
     };
