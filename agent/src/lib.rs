@@ -10,6 +10,7 @@
 //! | 2 | [`decode`] | record bytes | [`decode::Event`] |
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
 //! | 3 | [`device`] | what NVML told | the GPUs as they are now |
+//! | 3 | [`memory`] | memory calls | what each process holds, and why it could not have more |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
 //! | 6 | `diagnose` | requests over time | findings (not yet) |
@@ -32,6 +33,7 @@ pub mod decode;
 pub mod device;
 pub mod export;
 pub mod health;
+pub mod memory;
 pub mod pipeline;
 pub mod probe;
 pub mod request;

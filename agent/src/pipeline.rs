@@ -8,6 +8,7 @@ use crate::{
     decode::{blank, decode},
     device::Devices,
     health::Health,
+    memory::{self, Incident, Ledgers},
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
     track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker},
@@ -30,7 +31,14 @@ pub enum Output {
         /// Service name, as exported.
         service: String,
         /// The call as the kernel side reported it.
-        memory: wire::cuda::Memory,
+        memory: wire::memory::Call,
+    },
+    /// An allocation failed or an allocator had to retry, in a process of `service`.
+    Incident {
+        /// Service name, as exported.
+        service: String,
+        /// What happened.
+        incident: Box<Incident>,
     },
     /// From now on, long calls on this socket should be captured whole. For a live run; a replay has what it has.
     WantWhole(wire::socket::SockId),
@@ -46,6 +54,7 @@ pub struct Pipeline {
     health: Health,
     tracker: Tracker,
     devices: Devices,
+    memory: Ledgers,
     requests: Requests,
     deliveries: Deliveries,
     tracked: Vec<Tracked>,
@@ -59,6 +68,7 @@ impl Pipeline {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
             devices: Devices::default(),
+            memory: Ledgers::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
             tracked: Vec::new(),
@@ -73,6 +83,9 @@ impl Pipeline {
             Ok(event) => {
                 self.health.decoded += 1;
                 self.devices.observe(&event, &mut self.health);
+                self.memory.observe(&event, &self.devices, &mut self.health);
+                // Before the tracker forgets a process that ends.
+                out.extend(self.memory.take_incidents().map(|it| incident(it, &self.tracker)));
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
             Err(error) => {
@@ -110,6 +123,11 @@ impl Pipeline {
         &self.devices
     }
 
+    /// What processes hold of the GPUs' memory.
+    pub fn memory(&self) -> Vec<memory::ProcessMemory> {
+        self.memory.view()
+    }
+
     /// TLS of services, as far as it was seen, by name; services with the same one are added up.
     pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
         let mut by_name = std::collections::BTreeMap::<String, TlsCounts>::new();
@@ -142,6 +160,14 @@ fn output(
         Settled::Step(id, step) => Some(Output::Step { service: name(id), step }),
         Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }
+}
+
+fn incident(incident: Incident, tracker: &Tracker) -> Output {
+    let pid = match &incident {
+        Incident::Failure(failure) => failure.pid,
+        Incident::Storm(storm) => storm.pid,
+    };
+    Output::Incident { service: tracker.service_of(pid).to_owned(), incident: Box::new(incident) }
 }
 
 fn request(ended: Ended, tracker: &Tracker, health: &mut Health) -> Output {

@@ -145,6 +145,11 @@ impl Tracker {
         self.processes.service_name(id)
     }
 
+    /// Name of the service of a living process; empty for one that has none.
+    pub fn service_of(&self, pid: u32) -> &str {
+        self.processes.service(pid).map_or("", |id| self.processes.service_name(id))
+    }
+
     /// Name of a process of a service, also for a while after its end.
     pub fn comm(&self, pid: u32) -> Option<&str> {
         self.processes.comm(pid)

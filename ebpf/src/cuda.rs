@@ -2,6 +2,7 @@
 //! proves it finished.
 
 pub(crate) mod arguments;
+mod array;
 pub(crate) mod call;
 mod claim;
 pub(crate) mod clock;
@@ -61,7 +62,8 @@ pub(crate) fn cuda_sync_return(ctx: RetProbeContext) -> u32 {
     finish(marker::leave(&ctx))
 }
 
-/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)`
+/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)` and the other memory rows,
+/// `cuInit(unsigned flags)`
 #[uprobe]
 pub(crate) fn cuda_memory_enter(ctx: ProbeContext) -> u32 {
     finish(memory::enter(Entry::new(&ctx)))
@@ -104,12 +106,16 @@ fn report_unwatched(task: Task, row: u16) -> Stop {
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     stream::forget(tgid);
+    memory::forget(tgid);
 }
 
 /// Drops the calls that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
     let _ = SYNC_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
+    if task.is_leader() {
+        memory::forget(task.tgid());
+    }
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

@@ -74,6 +74,10 @@ pub(crate) static SYNC_CALLS: HashMap<u64, SyncCall> = HashMap::with_max_entries
 #[map]
 pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_entries(4096, 0);
 
+/// tgid -> what was seen of its memory calls. One that is evicted counts as seen in part.
+#[map]
+pub(crate) static MEMORY_HISTORY: LruHashMap<u32, Word> = LruHashMap::with_max_entries(4096, 0);
+
 /// Unwatched processes that were reported as CUDA users.
 #[map]
 pub(crate) static CUDA_SEEN: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);

@@ -1,5 +1,7 @@
 //! `gpu`: the GPUs that a running daemon sees.
 
+mod memory;
+
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context as _;
@@ -51,6 +53,7 @@ fn lines(gpus: &Gpus) -> Vec<String> {
     for gpu in &gpus.gpus {
         lines.extend(device(gpu));
     }
+    lines.extend(memory::lines(&gpus.memory));
     lines
 }
 

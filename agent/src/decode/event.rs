@@ -1,6 +1,6 @@
 //! The closed set of events, and how a record becomes one.
 
-use wire::{Header, Kind, cuda, process, socket, tls};
+use wire::{Header, Kind, cuda, memory, process, socket, tls};
 use zerocopy::FromBytes;
 
 use super::{DecodeError, Observation};
@@ -46,8 +46,8 @@ pub enum Event<'a> {
     SocketListen(socket::Listen),
     /// A result marker with its work.
     Step(cuda::Step),
-    /// An allocation or a free.
-    Memory(cuda::Memory),
+    /// A memory call.
+    Memory(memory::Call),
     /// A process replaced its image.
     Exec(process::Process),
     /// A watched process started another.
@@ -82,7 +82,8 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::SocketAck => Event::SocketAck(fixed(record)?),
         Kind::SocketListen => Event::SocketListen(fixed(record)?),
         Kind::Step => Event::Step(fixed(record)?),
-        Kind::Memory => Event::Memory(fixed(record)?),
+        Kind::Memory => Event::Memory(fixed::<cuda::Memory>(record)?.into()),
+        Kind::MemoryCall => Event::Memory(fixed(record)?),
         Kind::Exec => Event::Exec(fixed(record)?),
         Kind::Fork => Event::Fork(fixed(record)?),
         Kind::Exit => Event::Exit(fixed(record)?),

@@ -1,6 +1,7 @@
 //! The GPUs for people and machines: `/api/v1/gpus`, `stagelens gpu` and the metrics `gpu_*`.
 
 mod families;
+pub(super) mod memory;
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use super::snapshot::Snapshot;
 use crate::{
     decode::{DeviceProcess, DeviceUse, NvmlSource, Refusal, Throttle},
     device::Device,
+    memory::ProcessMemory,
 };
 
 pub(super) use families::write;
@@ -21,6 +23,9 @@ pub struct Gpus {
     pub nvml: Nvml,
     /// GPUs in NVML's order, each instance of a divided one behind it.
     pub gpus: Vec<Gpu>,
+    /// Memory that processes allocated, as their calls tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<ProcessMemory>,
 }
 
 /// Where it is known from.
@@ -157,7 +162,8 @@ impl Gpus {
             hanging_function: hanging.map(|call| call.function.to_owned()),
             hanging_s: hanging.map(|call| call.age_seconds),
         };
-        Self { nvml, gpus: snapshot.devices.iter().map(|device| gpu(device, &services, now_ns)).collect() }
+        let gpus = snapshot.devices.iter().map(|device| gpu(device, &services, now_ns)).collect();
+        Self { nvml, gpus, memory: snapshot.memory.clone() }
     }
 }
 

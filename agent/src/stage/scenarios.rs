@@ -348,14 +348,16 @@ fn memory_calls_within_the_forward() {
             tgid: ENGINE,
             tid: ENGINE,
         };
-        let memory = cuda::Memory {
+        let memory = wire::memory::Call {
             header,
             enter_ns: begin * MS,
+            context: 0,
             bytes: 1,
             address: 1,
+            other: 0,
             row: 0,
             class: 0,
-            reserved: 0,
+            flags: 0,
             result: 0,
         };
         Tracked::Memory { service: SERVICE, memory }

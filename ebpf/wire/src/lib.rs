@@ -10,6 +10,7 @@
 pub mod cookie;
 pub mod counter;
 pub mod cuda;
+pub mod memory;
 pub mod names;
 pub mod process;
 pub mod socket;
@@ -55,8 +56,10 @@ pub enum Kind {
     SocketAck = 5,
     /// [`cuda::Step`]: a result marker, with the work since the previous one.
     Step = 16,
-    /// [`cuda::Memory`]: one call of a memory row.
+    /// [`cuda::Memory`]: one call of a memory row, as it was written before [`memory::Call`].
     Memory = 17,
+    /// [`memory::Call`]: one call of a memory row.
+    MemoryCall = 26,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -84,6 +87,7 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            26 => Self::MemoryCall,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,

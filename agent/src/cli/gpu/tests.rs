@@ -62,7 +62,7 @@ fn a_device_shows_what_is_known_of_it() {
         ..Gpu::default()
     };
     let lost = Gpu { uuid: "GPU-4".into(), index: 2, lost: Some("off the bus".into()), ..Gpu::default() };
-    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost] };
+    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost], memory: Vec::new() };
     expect![[r"
         NVML on, driver 580.65.06, CUDA 13.0
         GPU 0 GPU-1, NVIDIA H200, Hopper, divided after its next reset
@@ -96,6 +96,6 @@ fn where_there_are_no_numbers_it_says_why() {
         ),
     ];
     for (nvml, want) in cases {
-        assert_eq!(text(&Gpus { nvml, gpus: Vec::new() }), want);
+        assert_eq!(text(&Gpus { nvml, gpus: Vec::new(), memory: Vec::new() }), want);
     }
 }

@@ -42,6 +42,7 @@ const FIXED: &[(Kind, usize)] = &[
     (Kind::SocketListen, size_of::<socket::Listen>()),
     (Kind::Step, size_of::<cuda::Step>()),
     (Kind::Memory, size_of::<cuda::Memory>()),
+    (Kind::MemoryCall, size_of::<memory::Call>()),
     (Kind::Exec, size_of::<process::Process>()),
     (Kind::Fork, size_of::<process::Process>()),
     (Kind::Exit, size_of::<process::Process>()),

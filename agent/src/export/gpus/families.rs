@@ -1,6 +1,6 @@
 //! The GPUs as metrics.
 
-use super::{Gpu, Gpus};
+use super::{Gpu, Gpus, memory};
 use crate::{
     decode::{NvmlState, Throttle},
     export::{json, metrics::Id, prometheus::Metrics, snapshot::Snapshot},
@@ -30,6 +30,7 @@ pub(in crate::export) fn write(snapshot: &Snapshot, metrics: &Metrics) {
     for gpu in &gpus.gpus {
         write_gpu(gpu, driver, metrics);
     }
+    memory::write(snapshot, &gpus.gpus, metrics);
     let state = gpus.nvml.source.state;
     for is in [NvmlState::Off, NvmlState::On, NvmlState::Unavailable, NvmlState::Released] {
         metrics.set(Id::NvmlState, &[&json::name(is)], f64::from(u8::from(is == state)));
