@@ -10,6 +10,7 @@ mod discovery;
 mod failures;
 mod gpus;
 mod hostile;
+mod memory;
 mod network;
 mod older;
 mod prometheus;
@@ -46,6 +47,15 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("memory_counts", memory::counts),
+    ("memory_fragmented", memory::fragmented),
+    ("memory_exhausted_self", memory::exhausted_self),
+    ("memory_exhausted_others", memory::exhausted_others),
+    ("memory_retry_storm", memory::retry_storm),
+    ("memory_reservation", memory::reservation),
+    ("memory_late", memory::late),
+    ("memory_quiet", memory::quiet),
+    ("memory_quiet_long", memory::quiet_long),
     ("gpus", gpus::told_released_and_hanging),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
