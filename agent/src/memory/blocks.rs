@@ -7,6 +7,9 @@ use super::book::Kind;
 /// Blocks kept of one process: a device of 256 GiB in pages of 2 MiB.
 pub(super) const PER_PROCESS: usize = 131_072;
 
+/// Sums of what is not kept; beyond, of each kind the first takes the rest.
+const MAX_SUMS: usize = 64;
+
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
@@ -55,7 +58,9 @@ impl Blocks {
         }
         let alike =
             |other: &Block| (other.book, other.pool, other.kind) == (block.book, block.pool, block.kind);
-        match self.unkept.iter_mut().find(|(_, sum)| alike(sum)) {
+        let is_full = self.unkept.len() >= MAX_SUMS;
+        let fits = |sum: &Block| alike(sum) || is_full && sum.kind == block.kind;
+        match self.unkept.iter_mut().find(|(_, sum)| fits(sum)) {
             Some((count, sum)) => {
                 *count += 1;
                 sum.bytes = sum.bytes.saturating_add(block.bytes);

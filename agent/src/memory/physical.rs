@@ -31,7 +31,8 @@ struct Mapping {
 #[derive(Debug, Default)]
 pub(super) struct Physical {
     pieces: FxHashMap<u32, Piece>,
-    by_handle: FxHashMap<u64, u32>,
+    /// The piece of each handle, and how often the handle was given.
+    by_handle: FxHashMap<u64, (u32, u32)>,
     mappings: BTreeMap<u64, Mapping>,
     next: u32,
 }
@@ -49,7 +50,7 @@ impl Physical {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.pieces.insert(number, Piece { bytes, book, kind, handles: 1, mappings: 0 });
-        self.by_handle.insert(handle, number);
+        self.by_handle.insert(handle, (number, 1));
         true
     }
 
@@ -58,28 +59,31 @@ impl Physical {
         let by_address = self.mappings.range(..=address).next_back();
         let by_address =
             by_address.filter(|(start, mapping)| address - **start < mapping.bytes).map(|(_, m)| m.piece);
-        let Some(number) = by_address.or_else(|| self.by_handle.get(&handle).copied()) else { return false };
+        let Some(number) = by_address.or_else(|| self.by_handle.get(&handle).map(|known| known.0)) else { return false };
         let Some(piece) = self.pieces.get_mut(&number) else { return false };
         piece.handles += 1;
-        self.by_handle.insert(handle, number);
+        let known = self.by_handle.entry(handle).or_insert((number, 0));
+        *known = if known.0 == number { (number, known.1 + 1) } else { (number, 1) };
         true
     }
 
     /// Gives a handle up. `None` when it is unknown; the piece, if that was the last that held it.
     pub(super) fn release(&mut self, handle: u64) -> Option<Option<Piece>> {
-        let number = *self.by_handle.get(&handle)?;
-        let piece = self.pieces.get_mut(&number)?;
-        piece.handles = piece.handles.saturating_sub(1);
-        if piece.handles == 0 {
+        let (number, given) = self.by_handle.get_mut(&handle)?;
+        let number = *number;
+        *given -= 1;
+        if *given == 0 {
             self.by_handle.remove(&handle);
         }
+        let piece = self.pieces.get_mut(&number)?;
+        piece.handles = piece.handles.saturating_sub(1);
         Some(self.end(number))
     }
 
     /// Maps, unless the handle is unknown or there is no room. Of memory of another process the size is not told before:
     /// returned is by how much it turns out to be larger than was known, with the piece.
     pub(super) fn map(&mut self, address: u64, bytes: u64, handle: u64) -> Option<(Piece, u64)> {
-        let number = *self.by_handle.get(&handle)?;
+        let (number, _) = *self.by_handle.get(&handle)?;
         if self.mappings.len() >= KEPT {
             return None;
         }

@@ -161,7 +161,8 @@ impl Process {
         }
         if class == Class::CreatePhysical {
             // One that is not kept is known as a sum: it is never taken off again.
-            self.is_capped |= !self.physical.create(call.address, call.bytes, book, kind);
+            let is_kept = has_room && self.physical.create(call.address, call.bytes, book, kind);
+            self.is_capped |= !is_kept;
         } else {
             self.insert(call, kind, class, book, has_room);
         }
