@@ -75,6 +75,9 @@ counters! {
     DropTls = "drop_tls_ring_full",
     /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
     PlaintextUnreadable = "plaintext_unreadable",
+    /// Bytes on TCP connections that moved without a call that was seen (tier B: `io_uring` and 32-bit calls; either
+    /// tier: `splice` out of a socket, reads without a copy): each lot of them is a gap of known length.
+    BytesUnseen = "bytes_unseen",
 }
 
 const _: () = {

@@ -3,12 +3,14 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
+mod calls;
 mod capture;
 mod clients;
 mod driver;
 mod http;
 mod http2;
 mod identity;
+mod leaving;
 mod lives;
 mod load;
 mod nested;
@@ -34,12 +36,14 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 13] = [
+const GROUPS: [&[(&str, Need, Test)]; 15] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
     clients::TESTS,
     http::TESTS,
+    calls::TESTS,
+    leaving::TESTS,
     http2::TESTS,
     capture::TESTS,
     tiers::TESTS,

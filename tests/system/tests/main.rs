@@ -14,6 +14,7 @@ mod network;
 mod older;
 mod prometheus;
 mod secrecy;
+mod verified;
 
 use std::fs;
 use std::io::{self, Write};
@@ -54,6 +55,7 @@ const TESTS: &[(&str, Test)] = &[
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("planted_secrets", secrecy::planted),
+    ("verified_instructions", verified::instructions),
     ("check_strict", commands::check_strict),
     ("doctor", commands::doctor),
     ("bad_config", commands::bad_config),
