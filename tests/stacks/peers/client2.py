@@ -1,6 +1,8 @@
 """HTTP/2 clients, each with one connection: `client2.py httpx|infer|stream PORT FIRST COUNT AT_ONCE [GATE]`.
 
 Prints for each request what the client saw: its id, and when it sent, had the first token, and had the last byte.
+With TLS_CERT, over TLS; nobody checks whose certificate it is.
+
 With a gate, the answers stop in the middle until that file is there; without one before, `AT_ONCE` are under way.
 """
 
@@ -28,8 +30,9 @@ class Httpx:
 
     def __init__(self, port, gate):
         limits = httpx.Limits(max_connections=1)
-        self.client = httpx.AsyncClient(http1=False, http2=True, limits=limits, timeout=30)
-        self.base, self.gate = f"http://127.0.0.1:{port}", gate
+        self.client = httpx.AsyncClient(http1=False, http2=True, limits=limits, timeout=30, verify=False)
+        scheme = "https" if "TLS_CERT" in os.environ else "http"
+        self.base, self.gate = f"{scheme}://127.0.0.1:{port}", gate
 
     async def ask(self, number):
         request_id, tokens = f"h2-{number:06}", LENGTHS[number % len(LENGTHS)]

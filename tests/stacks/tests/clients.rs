@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("client_ollama", Need::Python, client_ollama),
     ("client_httpx", Need::Python, client_httpx),
     ("client_requests_chunked", Need::Python, client_requests_chunked),
+    ("every_api", Need::Python, every_api),
     ("curl_expect_100_continue", Need::Curl, curl_expect_100_continue),
 ];
 
@@ -54,18 +55,31 @@ fn client_requests_chunked(dir: &Path) -> Result<()> {
     serve("requests", dir)
 }
 
+/// Every API that is understood, streams and whole answers, with every way to end that it has; and servers that nobody
+/// knows.
+fn every_api(dir: &Path) -> Result<()> {
+    const WAYS: usize = 20;
+    const APIS: usize = 18;
+    serve_with("every", WAYS, WAYS * APIS, dir)
+}
+
 fn uvicorn(dir: &Path) -> Result<Peer> {
     Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)
 }
 
 fn serve(client: &str, dir: &Path) -> Result<()> {
+    serve_with(client, COUNT, COUNT, dir)
+}
+
+/// The client is told `count`, and sends so many `requests`.
+fn serve_with(client: &str, count: usize, requests: usize, dir: &Path) -> Result<()> {
     let mut server = uvicorn(dir)?;
     let watch = Watch::ports(&[server.port], dir)?;
-    let arguments = [client, &server.port.to_string(), &COUNT.to_string()];
+    let arguments = [client, &server.port.to_string(), &count.to_string()];
     let mut client = Process::start("client", peer::python("client.py", &arguments)?, dir)?;
     let status = client.wait(LIMIT)?;
     ensure!(status.success(), "the client ended with {status}: {}", client.log());
-    crate::expect_all(watch, &mut server, &[], COUNT, dir)
+    crate::expect_all(watch, &mut server, &[], requests, dir)
 }
 
 /// A body of a megabyte that is only sent after `100 Continue`.

@@ -3,6 +3,7 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
+mod arrival;
 mod capture;
 mod clients;
 mod driver;
@@ -12,7 +13,9 @@ mod identity;
 mod lives;
 mod load;
 mod nested;
+mod roles;
 mod servers;
+mod streams;
 mod tiers;
 mod tls;
 mod unix;
@@ -34,13 +37,16 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 13] = [
+const GROUPS: [&[(&str, Need, Test)]; 16] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
     clients::TESTS,
     http::TESTS,
     http2::TESTS,
+    streams::TESTS,
+    roles::TESTS,
+    arrival::TESTS,
     capture::TESTS,
     tiers::TESTS,
     identity::TESTS,
