@@ -3,7 +3,6 @@
 A request decides by its `max_tokens` how it ends, so that every peer meets every outcome that is the application's.
 """
 
-import asyncio
 import json
 import os
 import time
@@ -157,6 +156,9 @@ def truth(request_id, plan, writes):
 
 async def gate(path):
     """Waits until a file is there."""
+    # It brings OpenSSL along, which not every peer wants.
+    import asyncio
+
     while not os.path.exists(path):
         await asyncio.sleep(0.002)
 

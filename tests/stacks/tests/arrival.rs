@@ -16,10 +16,8 @@ use system::wait;
 use crate::Test;
 use crate::http::odd;
 
-pub(crate) const TESTS: &[(&str, Need, Test)] = &[
-    ("slow_upload", Need::Python, slow_upload),
-    ("lossy_link", Need::Python, lossy_link),
-];
+pub(crate) const TESTS: &[(&str, Need, Test)] =
+    &[("slow_upload", Need::Python, slow_upload), ("lossy_link", Need::Python, lossy_link)];
 
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

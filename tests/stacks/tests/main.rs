@@ -5,6 +5,7 @@
 
 mod arrival;
 mod capture;
+mod catalogue;
 mod clients;
 mod driver;
 mod http;
@@ -37,7 +38,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 16] = [
+const GROUPS: [&[(&str, Need, Test)]; 17] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
@@ -51,6 +52,7 @@ const GROUPS: [&[(&str, Need, Test)]; 16] = [
     tiers::TESTS,
     identity::TESTS,
     lives::TESTS,
+    catalogue::TESTS,
     driver::TESTS,
     tls::TESTS,
     load::TESTS,

@@ -21,7 +21,12 @@ const COUNT: usize = 20;
 fn ask_some(port: u16, way: &str) -> Result<()> {
     let mut raw = Raw::connect(port)?;
     for number in 0..COUNT {
-        raw.send(post(&format!("/{way}/v1/chat/completions"), &format!("s{number}"), "", &raw::body(true, 16)))?;
+        raw.send(post(
+            &format!("/{way}/v1/chat/completions"),
+            &format!("s{number}"),
+            "",
+            &raw::body(true, 16),
+        ))?;
         raw.until(STREAM_END)?;
     }
     Ok(())
@@ -45,9 +50,9 @@ fn choices_by_turns(dir: &Path) -> Result<()> {
     watch.records(peer.port, COUNT)?;
     let records = watch.finish(peer.port)?;
     peer.stop()?;
-    let invented = records.iter().find(|record| {
-        record.chunks != Some(32) || record.tbt_p50_s.is_some() || record.tbt_max_s.is_some()
-    });
+    let invented = records
+        .iter()
+        .find(|record| record.chunks != Some(32) || record.tbt_p50_s.is_some() || record.tbt_max_s.is_some());
     ensure!(invented.is_none(), "{invented:#?}");
     judge(&Report::new(&peer.truth()?, &[], &records), COUNT, dir)
 }

@@ -155,7 +155,8 @@ fn tls_connections(agent: u32, pid: u32) -> Result<usize> {
     // The key begins with the process, as the kernel numbers it, in the machine's order.
     let is_its = |entry: &&Value| {
         let key: Vec<u32> = entry["key"].as_array().into_iter().flatten().filter_map(number).collect();
-        key.iter().take(4).rev().fold(0, |id, byte| id << 8 | byte) == pid || entry["formatted"]["key"]["tgid"] == pid
+        key.iter().take(4).rev().fold(0, |id, byte| id << 8 | byte) == pid
+            || entry["formatted"]["key"]["tgid"] == pid
     };
     Ok(entries.iter().filter(is_its).count())
 }
