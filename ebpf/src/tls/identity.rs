@@ -66,8 +66,8 @@ impl Ssl {
     }
 }
 
-/// Drops all entries of a process. The kernel walks the map, which takes it a millisecond at most: for a process that
-/// is watched, at an `exec`. Kernels that lack the walk keep the entries until others push them out.
+/// Drops all entries of a process. The kernel walks the whole map, empty places included: only for a process that is
+/// watched, at an `exec`. Kernels that lack the walk keep the entries until others push them out.
 #[inline(always)]
 pub(crate) fn forget_process(task: Task) {
     if is_full() {

@@ -1,4 +1,4 @@
-"""Clients as applications use them: `client.py openai|responses|anthropic|ollama|httpx|requests|every PORT COUNT`.
+"""Clients as applications use them: `client.py openai|responses|anthropic|ollama|httpx|requests|every|deadline PORT COUNT`.
 
 Those that read answers check what they got, so that what the servers send is what such servers send.
 
@@ -136,6 +136,19 @@ def with_httpx(base, count):
             with client.stream("POST", url, json=body(number), headers=headers) as answer:
                 for _ in answer.iter_lines():
                     pass
+
+
+def with_deadline(base, count):
+    """Gives up when nothing has come for 0.4 s, on a server that takes longer."""
+    import httpx
+
+    for number in range(count):
+        headers = {"x-request-id": f"deadline-{number}", "x-slow": "2"}
+        try:
+            httpx.post(f"{base}/slow/v1/chat/completions", json=body(number), headers=headers, timeout=0.4)
+        except httpx.ReadTimeout:
+            continue
+        raise AssertionError("the server answered in time")
 
 
 def with_requests(base, count):

@@ -1,6 +1,8 @@
 //! Requests that take their time to come, and links that are slow and lose what they carry.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,15 +11,18 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use stacks::machine::Need;
 use stacks::peer::{self, Peer};
-use stacks::raw::{Raw, long_chat};
+use stacks::raw::{self, Raw, long_chat, post};
 use stacks::watch::Watch;
 use system::wait;
 
 use crate::Test;
 use crate::http::odd;
 
-pub(crate) const TESTS: &[(&str, Need, Test)] =
-    &[("slow_upload", Need::Python, slow_upload), ("lossy_link", Need::Python, lossy_link)];
+pub(crate) const TESTS: &[(&str, Need, Test)] = &[
+    ("slow_upload", Need::Python, slow_upload),
+    ("slow_reader", Need::Python, slow_reader),
+    ("lossy_link", Need::Python, lossy_link),
+];
 
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -68,6 +73,32 @@ fn slow_upload(dir: &Path) -> Result<()> {
     }
     watch.finish(peer.port)?;
     peer.stop()
+}
+
+/// A client that takes three megabytes in small pieces with pauses: what the server has written and the client has not
+/// taken is delivery, to the last acknowledgement.
+fn slow_reader(dir: &Path) -> Result<()> {
+    /// Longest time by which a kernel may put off an acknowledgement, and some.
+    const DELAYED_ACK_NS: u64 = 60_000_000;
+    let (mut peer, mut watch) = odd("threads", dir)?;
+    let mut stream = TcpStream::connect(("127.0.0.1", peer.port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.write_all(post("/big/v1/chat/completions", "r", "", &raw::body(false, 8)).as_bytes())?;
+    let (mut answer, mut buffer) = (Vec::new(), vec![0; 65_536]);
+    while !answer.ends_with(b"}}") {
+        let len = stream.read(&mut buffer).context("the server stopped")?;
+        ensure!(len > 0, "the server closed");
+        answer.extend_from_slice(&buffer[..len]);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let taken = now();
+    let record = watch.records(peer.port, 1)?.pop().context("no record")?;
+    let (acked, written) = record.t_acked_ns.zip(record.t_last_byte_out_ns).context("no delivery")?;
+    ensure!(written <= acked && acked <= taken + DELAYED_ACK_NS, "all taken at {taken}: {record:#?}");
+    let delivery = record.delivery_s.context("no delivery")?;
+    ensure!((delivery - (acked - written) as f64 / 1e9).abs() < 1e-6, "{record:#?}");
+    ensure!(delivery > 0.02, "it was delivered at once: the test would be empty: {record:#?}");
+    crate::expect_all(watch, &mut peer, &[], 1, dir)
 }
 
 /// What the link did to one answer.

@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("http2_late_reader", Need::PythonAndCc, network::late_reader),
     ("http2_slow_client", Need::PythonAndCc, network::slow_client),
     ("http2_tls_hypercorn", Need::TlsCc, tls::hypercorn),
+    ("http2_tls_nginx_in_front", Need::TlsNginx, tls::nginx_in_front),
     ("r2_http2_tls_concurrent_streams", Need::TlsCc, tls::r2_concurrent_streams),
     ("r16_http2_tls_older_than_the_agent", Need::TlsCc, tls::r16_older),
     ("r16_http2_older_than_the_agent", Need::PythonAndCc, r16_http2),

@@ -70,6 +70,13 @@ impl Certificate {
         [("TLS_CERT", &self.cert), ("TLS_KEY", &self.key)]
     }
 
+    /// Starts nginx with it in front of a port. `listen` says what it speaks.
+    pub(crate) fn nginx(&self, listen: &str, behind: u16, dir: &Path) -> Result<Peer> {
+        let server =
+            format!("ssl_certificate {}; ssl_certificate_key {};", self.cert.display(), self.key.display());
+        nested::nginx_with("nginx", &format!("127.0.0.1:{behind}"), [listen, &server], 2, dir)
+    }
+
     /// Starts a peer that finds it in its environment.
     fn serve(&self, name: &str, mut command: Command, dir: &Path) -> Result<Peer> {
         command.envs(self.variables());
@@ -166,12 +173,7 @@ fn r42_node(dir: &Path) -> Result<()> {
 fn nginx_in_front(dir: &Path) -> Result<()> {
     let certificate = Certificate::new(dir)?;
     let mut behind = hyper(dir)?;
-    let tls = format!(
-        "ssl_certificate {}; ssl_certificate_key {};",
-        certificate.cert.display(),
-        certificate.key.display()
-    );
-    let mut front = nested::nginx_with("nginx", &format!("127.0.0.1:{}", behind.port), &tls, 2, dir)?;
+    let mut front = certificate.nginx("ssl", behind.port, dir)?;
     let watch = Watch::ports(&[front.port, behind.port], dir)?;
     let clients = load(front.port, dir)?;
     let records = nested::finish(watch, front.port, clients.len())?;
