@@ -194,6 +194,7 @@ impl Attacher {
             returns: matches!(program.kind(), aya::programs::ProbeKind::Return),
             instruction: place.instruction,
             stack_bytes: None,
+            go: library.is_go,
         };
         if let Decision::Refuse(sentence) = hazards::check(&facts) {
             return Err(Refusal::Hazard(sentence));
@@ -347,6 +348,7 @@ mod tests {
                 .iter()
                 .map(|&(name, offset)| (name, Function { offset, prologue: [0; PROLOGUE] }))
                 .collect(),
+            is_go: false,
         }
     }
 

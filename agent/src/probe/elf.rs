@@ -61,8 +61,20 @@ pub struct Function {
     pub prologue: [u8; PROLOGUE],
 }
 
+/// What is known of a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found<'n> {
+    /// Its exported functions among those that were asked for.
+    pub functions: BTreeMap<&'n str, Function>,
+    /// It was linked by Go, whatever else is in it.
+    pub is_go: bool,
+}
+
+/// The section in which Go's linker says how it built a program; it stays when symbols are stripped.
+const GO_SECTION: &str = ".go.buildinfo";
+
 /// Finds the exported functions among `wanted`. Absent ones are simply not in the result.
-pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
+pub fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Found<'n>, ElfError> {
     let bytes = file.metadata()?.len();
     if bytes > MAX_FILE {
         return Err(ElfError::TooLarge { bytes });
@@ -88,12 +100,13 @@ pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str
             found.insert(name, Function { offset, prologue: [0; PROLOGUE] });
         }
     }
+    let is_go = elf.section_by_name(GO_SECTION).is_some();
     drop(elf);
     drop(bounded);
     for function in found.values_mut() {
         read_prologue(file, function)?;
     }
-    Ok(found)
+    Ok(Found { functions: found, is_go })
 }
 
 /// A file of which only so much is read: the sizes of tables in it are whatever its author wrote there, and a table
@@ -189,7 +202,9 @@ mod tests {
 
     #[test]
     fn functions_of_a_real_library_are_found() {
-        let found = functions(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        let found = find(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        assert!(!found.is_go);
+        let found = found.functions;
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["getppid", "malloc"]);
         let function = found["getppid"];
         assert!(function.offset > 0);
@@ -215,11 +230,11 @@ mod tests {
             ("class", damage(4..5)),
         ];
         for (name, bytes) in cases {
-            let found = functions(&temporary(&bytes), &["getppid"]);
+            let found = find(&temporary(&bytes), &["getppid"]);
             assert!(found.is_err(), "{name}: {found:?}");
         }
-        let program_headers = functions(&temporary(&damage(32..40)), &["getppid"]);
-        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.is_empty()));
+        let program_headers = find(&temporary(&damage(32..40)), &["getppid"]);
+        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.functions.is_empty()));
     }
 
     /// Any user of the node can make the agent look at a file.
@@ -246,7 +261,7 @@ mod tests {
             line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
         };
         let before = peak_kib();
-        let found = functions(&file, &["getppid"]);
+        let found = find(&file, &["getppid"]);
         assert!(matches!(found, Err(ElfError::Invalid(_))), "{found:?}");
         assert!(peak_kib() < before + 300_000, "the table has 937,500 KiB");
     }
@@ -258,7 +273,7 @@ mod tests {
         for at in 0..512 {
             let mut bytes = libc_bytes.clone();
             bytes[at] ^= 0xff;
-            let _outcome = functions(&temporary(&bytes), &["getppid"]);
+            let _outcome = find(&temporary(&bytes), &["getppid"]);
         }
     }
 }

@@ -149,6 +149,8 @@ pub struct Library {
     pub file: File,
     /// The probed functions that it exports.
     pub functions: BTreeMap<&'static str, Function>,
+    /// It was linked by Go.
+    pub is_go: bool,
 }
 
 /// Executable mappings of a process that may be worth a look inside, a file once.
@@ -259,10 +261,10 @@ pub fn open_library(
     mapping: &Mapping,
 ) -> Result<Option<Library>, TargetError> {
     let file = open_mapped(procfs, pid, mapping)?;
-    let functions = elf::functions(&file, &kind.symbols())
+    let elf::Found { functions, is_go } = elf::find(&file, &kind.symbols())
         .map_err(|source| TargetError::Elf { path: mapping.path.clone(), source })?;
     let is_one = functions.contains_key(kind.mark());
-    Ok(is_one.then(|| Library { kind, id: mapping.file, path: mapping.path.clone(), file, functions }))
+    Ok(is_one.then(|| Library { kind, id: mapping.file, path: mapping.path.clone(), file, functions, is_go }))
 }
 
 fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, TargetError> {
