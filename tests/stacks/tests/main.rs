@@ -40,7 +40,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 0] = [
+const GROUPS: &[&[(&str, Need, Test)]] = &[
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let obstacle = system::host::obstacle();
     let mut missing = HashMap::new();
-    let trials = GROUPS.into_iter().flatten().map(|&(name, need, test)| {
+    let trials = GROUPS.iter().copied().flatten().map(|&(name, need, test)| {
         let lack = || missing.entry(format!("{need:?}")).or_insert_with(|| need.missing()).clone();
         let reason = obstacle.clone().or_else(lack);
         if let Some(reason) = &reason {
