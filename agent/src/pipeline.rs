@@ -5,7 +5,8 @@ mod delivery;
 use delivery::Deliveries;
 
 use crate::{
-    decode::{blank, decode},
+    coverage::Coverage,
+    decode::{Event, blank, decode},
     device::Devices,
     health::Health,
     memory::{self, Incident, Ledgers},
@@ -40,6 +41,13 @@ pub enum Output {
         /// What happened.
         incident: Box<Incident>,
     },
+    /// Kernels were loaded or compiled, or a graph made executable, by a process of `service`.
+    Rare {
+        /// Service name, as exported.
+        service: String,
+        /// The call as the kernel side reported it.
+        rare: wire::rare::Rare,
+    },
     /// From now on, long calls on this socket should be captured whole. For a live run; a replay has what it has.
     WantWhole(wire::socket::SockId),
 }
@@ -55,6 +63,7 @@ pub struct Pipeline {
     tracker: Tracker,
     devices: Devices,
     memory: Ledgers,
+    coverage: Coverage,
     requests: Requests,
     deliveries: Deliveries,
     tracked: Vec<Tracked>,
@@ -69,6 +78,7 @@ impl Pipeline {
             tracker: Tracker::new(TrackSettings::default()),
             devices: Devices::default(),
             memory: Ledgers::default(),
+            coverage: Coverage::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
             tracked: Vec::new(),
@@ -83,7 +93,9 @@ impl Pipeline {
             Ok(event) => {
                 self.health.decoded += 1;
                 self.devices.observe(&event, &mut self.health);
+                self.coverage.observe(&event, &mut self.health);
                 self.memory.observe(&event, &self.devices, &mut self.health);
+                out.extend(rare(&event, &self.tracker, &mut self.health));
                 // Before the tracker forgets a process that ends.
                 out.extend(self.memory.take_incidents().map(|it| incident(it, &self.tracker)));
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
@@ -128,6 +140,11 @@ impl Pipeline {
         self.memory.view()
     }
 
+    /// Whose work on a GPU is seen.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
     /// TLS of services, as far as it was seen, by name; services with the same one are added up.
     pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
         let mut by_name = std::collections::BTreeMap::<String, TlsCounts>::new();
@@ -167,7 +184,17 @@ fn incident(incident: Incident, tracker: &Tracker) -> Output {
         Incident::Failure(failure) => failure.pid,
         Incident::Storm(storm) => storm.pid,
     };
-    Output::Incident { service: tracker.service_of(pid).to_owned(), incident: Box::new(incident) }
+    let service = tracker.service_of(pid).unwrap_or_default().to_owned();
+    Output::Incident { service, incident: Box::new(incident) }
+}
+
+fn rare(event: &Event<'_>, tracker: &Tracker, health: &mut Health) -> Option<Output> {
+    let Event::Rare(rare) = event else { return None };
+    let Some(service) = tracker.service_of(rare.header.tgid) else {
+        health.ignore("rare_without_service");
+        return None;
+    };
+    Some(Output::Rare { service: service.to_owned(), rare: *rare })
 }
 
 fn request(ended: Ended, tracker: &Tracker, health: &mut Health) -> Output {

@@ -135,7 +135,12 @@ impl Tracker {
                 None => health.ignore("tls_without_service"),
             },
             // For discovery; it answers with an observation when the process matters.
+            Event::CudaSeen(record) if record.child == record.header.tgid => {
+                self.processes.admitted(&record, health);
+            }
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
+            // What they tell is kept beside the tracker, in `coverage`.
+            Event::Resolved(_) | Event::Rare(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
         }
     }
@@ -145,9 +150,9 @@ impl Tracker {
         self.processes.service_name(id)
     }
 
-    /// Name of the service of a living process; empty for one that has none.
-    pub fn service_of(&self, pid: u32) -> &str {
-        self.processes.service(pid).map_or("", |id| self.processes.service_name(id))
+    /// Name of the service of a living process.
+    pub fn service_of(&self, pid: u32) -> Option<&str> {
+        self.processes.service(pid).map(|id| self.service_name(id))
     }
 
     /// Name of a process of a service, also for a while after its end.

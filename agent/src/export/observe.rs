@@ -8,6 +8,7 @@ use super::{
     prometheus::{Metrics, OVERFLOW},
 };
 use crate::{
+    coverage::RareKind,
     pipeline::Output,
     request::{RequestRecord, record::Outcome},
 };
@@ -24,6 +25,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
         Output::Step { service, step } => self::step(metrics, service, step),
         Output::Memory { service, memory } => memory::call(metrics, service, memory),
         Output::Incident { service, incident } => memory::incident(metrics, service, incident),
+        Output::Rare { service, rare } => self::rare(metrics, service, rare),
         Output::WantWhole(_) => {}
     }
 }
@@ -107,6 +109,17 @@ fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
     }
     let waited = step.header.time_ns.saturating_sub(step.enter_ns);
     metrics.observe(Id::CudaSyncWait, &[workload], seconds(waited));
+}
+
+fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
+    let id = match RareKind::of(rare.class) {
+        Some(RareKind::ModuleLoad | RareKind::LibraryLoad | RareKind::Link) => Id::CudaModuleLoad,
+        Some(RareKind::GraphInstantiate) => Id::CudaGraphInstantiate,
+        // Once in the life of a process.
+        Some(RareKind::Init) | None => return,
+    };
+    let took = rare.header.time_ns.saturating_sub(rare.enter_ns);
+    metrics.observe(id, &[label(Some(service))], seconds(took));
 }
 
 fn seconds(ns: u64) -> f64 {

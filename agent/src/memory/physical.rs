@@ -59,7 +59,9 @@ impl Physical {
         let by_address = self.mappings.range(..=address).next_back();
         let by_address =
             by_address.filter(|(start, mapping)| address - **start < mapping.bytes).map(|(_, m)| m.piece);
-        let Some(number) = by_address.or_else(|| self.by_handle.get(&handle).map(|known| known.0)) else { return false };
+        let Some(number) = by_address.or_else(|| self.by_handle.get(&handle).map(|known| known.0)) else {
+            return false;
+        };
         let Some(piece) = self.pieces.get_mut(&number) else { return false };
         piece.handles += 1;
         let known = self.by_handle.entry(handle).or_insert((number, 0));

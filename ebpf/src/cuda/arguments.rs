@@ -27,16 +27,22 @@ impl Entry {
         self.cookie.class().ok_or(Stop::Count(Counter::BadCookie))
     }
 
-    /// The argument with this number, from 0.
+    /// Where the return address is.
+    #[inline(always)]
+    pub(crate) fn stack(self) -> u64 {
+        stack_pointer(&ProbeContext::new(self.regs.cast()))
+    }
+
+    /// Where the probe is.
+    #[inline(always)]
+    pub(crate) fn place(self) -> u64 {
+        instruction_pointer(&ProbeContext::new(self.regs.cast()))
+    }
+
+    /// An argument in its register.
     #[inline(always)]
     pub(crate) fn register(self, index: u8) -> u64 {
         register(&ProbeContext::new(self.regs.cast()), index)
-    }
-
-    /// Where the stack is when the function is entered.
-    #[inline(always)]
-    pub(crate) fn stack_pointer(self) -> u64 {
-        stack_pointer(&ProbeContext::new(self.regs.cast()))
     }
 
     /// The argument, 0 if the function has none.
@@ -116,4 +122,18 @@ pub(crate) const RETURN_POPS: u64 = 0;
 #[inline(always)]
 pub(crate) fn return_stack_pointer(context: &RetProbeContext) -> u64 {
     stack_pointer(&ProbeContext::new(context.regs.cast()))
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn instruction_pointer(context: &ProbeContext) -> u64 {
+    // SAFETY: the context is the registers.
+    unsafe { (*context.regs).rip }
+}
+
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+fn instruction_pointer(context: &ProbeContext) -> u64 {
+    // SAFETY: the context is the registers.
+    unsafe { (*context.regs).pc }
 }

@@ -32,19 +32,15 @@ const MISSED: u64 = 2;
 pub(crate) fn enter(entry: Entry) -> Outcome {
     let class = entry.class()?;
     let task = Task::current();
-    if class as u8 == Class::Init as u8 {
-        note(task.tgid(), BEGAN);
-        return watched(task, entry.cookie.row());
-    }
     if !is_watched(task) {
         note(task.tgid(), MISSED);
         return watched(task, entry.cookie.row());
     }
-    if is_within(task, entry.stack_pointer()) {
-        return Err(Stop::Quiet);
+    if is_within(task, entry.stack()) {
+        return Err(Stop::Count(Counter::Nested));
     }
     let call = begin_memory(task)?;
-    call.stack.set(entry.stack_pointer());
+    call.stack.set(entry.stack());
     // SAFETY: always valid.
     call.enter_ns.set(unsafe { bpf_ktime_get_ns() });
     call.row.set(u64::from(entry.cookie.row()));
@@ -54,6 +50,11 @@ pub(crate) fn enter(entry: Entry) -> Outcome {
     call.object.set(entry.argument(Argument::Object)?);
     call.other.set(entry.argument(Argument::Stream)?);
     describe(entry, class, call)
+}
+
+/// `cuInit` was called: what comes is all there is.
+pub(crate) fn began(tgid: u32) {
+    note(tgid, BEGAN);
 }
 
 /// What was seen of the process so far.

@@ -69,6 +69,19 @@ pub enum Class {
     Alloc = 12,
     /// Frees device memory; `object` is the address.
     Free = 13,
+    /// Looks a function up by name; `object` is the pointer to where its address is returned, `bytes` the one to where
+    /// it is said whether there is such a function.
+    Resolve = 32,
+    /// Loads a module: its kernels may be compiled now.
+    ModuleLoad = 40,
+    /// Loads a library of kernels, likewise.
+    LibraryLoad = 41,
+    /// Compiles and links kernels.
+    Link = 42,
+    /// Makes a graph executable.
+    GraphInstantiate = 43,
+    /// Initialises the driver.
+    Init = 44,
     /// Allocates rows of device memory; `other` is the pointer to where the distance of two rows is returned, the
     /// fourth argument their number.
     AllocPitch = 48,
@@ -128,8 +141,6 @@ pub enum Class {
     GetPool = 75,
     /// Asks for free and all bytes of the device; `object` and `other` are the pointers to where they are returned.
     MemoryInfo = 76,
-    /// The first call of every user of the driver.
-    Init = 77,
 }
 
 impl Class {
@@ -149,6 +160,12 @@ impl Class {
             11 => Self::WaitEvent,
             12 => Self::Alloc,
             13 => Self::Free,
+            32 => Self::Resolve,
+            40 => Self::ModuleLoad,
+            41 => Self::LibraryLoad,
+            42 => Self::Link,
+            43 => Self::GraphInstantiate,
+            44 => Self::Init,
             48 => Self::AllocPitch,
             49 => Self::AllocManaged,
             50 => Self::AllocAsync,
@@ -178,7 +195,6 @@ impl Class {
             74 => Self::CloseImport,
             75 => Self::GetPool,
             76 => Self::MemoryInfo,
-            77 => Self::Init,
             _ => return None,
         })
     }
@@ -198,6 +214,11 @@ impl Class {
 pub const FLAG_PER_THREAD: u8 = 1;
 /// The call returns only when the copy is done: it is a result marker as well (synchronous copies).
 pub const FLAG_BLOCKING: u8 = 2;
+/// The function is the runtime's: its calls count only in processes that are in [`crate::names::FALLBACK`], since
+/// everywhere else the driver, which it calls, counts them.
+pub const FLAG_RUNTIME: u8 = 0x40;
+/// The place is no exported function of the driver, but one that its users were given the address of.
+pub const FLAG_INNER: u8 = 0x80;
 /// Sizes and device addresses are of 32 bits: functions from before CUDA 3.2.
 pub const FLAG_NARROW: u8 = 4;
 

@@ -13,6 +13,7 @@ pub mod cuda;
 pub mod memory;
 pub mod names;
 pub mod process;
+pub mod rare;
 pub mod socket;
 pub mod tls;
 
@@ -60,6 +61,10 @@ pub enum Kind {
     Memory = 17,
     /// [`memory::Call`]: one call of a memory row.
     MemoryCall = 26,
+    /// [`rare::Resolved`]: the driver gave somebody the address of a function.
+    Resolved = 24,
+    /// [`rare::Rare`]: one call of a rare row.
+    Rare = 25,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -88,6 +93,8 @@ impl Kind {
             16 => Self::Step,
             17 => Self::Memory,
             26 => Self::MemoryCall,
+            24 => Self::Resolved,
+            25 => Self::Rare,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,

@@ -1,11 +1,10 @@
-//! Host memory that devices reach, arrays, how much is free, and the first call of all.
+//! Host memory that devices reach, arrays, and how much is free.
 
 use wire::cookie::{Class, Loc};
 
 use super::{Row, legacy, narrow, row};
 
 pub(super) const ROWS: &[Row] = &[
-    Row { ..row("cuInit", Class::Init, &[legacy("cuInit")], "CUresult cuInit(unsigned Flags)") },
     Row {
         object: Loc::Arg(0),
         other: Loc::Arg(1),
