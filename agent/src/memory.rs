@@ -46,7 +46,7 @@ use crate::{
 use failure::OUT_OF_MEMORY;
 use pending::Pending;
 use process::{Effect, Process};
-use sight::{Seen, Sight};
+use sight::{Seen, Sight, Span};
 
 /// Processes with a ledger.
 const MAX_PROCESSES: usize = 4096;
@@ -54,6 +54,8 @@ const MAX_PROCESSES: usize = 4096;
 const MAX_BLOCKS: usize = 262_144;
 /// Failures that wait for somebody to tell how much was free.
 const MAX_PENDING: usize = 256;
+/// Within this of its end the memory of a process is given back.
+const CLEAR_NS: u64 = 50_000_000;
 /// The longest they wait: NVML is asked every second.
 const PATIENCE_NS: u64 = 3_000_000_000;
 
@@ -96,7 +98,7 @@ impl Ledgers {
         match event {
             Event::Memory(call) => self.call(call, devices, health),
             Event::Exec(record) | Event::Exit(record) => {
-                self.end(record.header.tgid, devices);
+                self.end(record.header.tgid, record.header.time_ns, devices);
             }
             Event::Observation(at, observation) => self.observation(at.time_ns, observation, devices),
             _ => {}
@@ -112,11 +114,11 @@ impl Ledgers {
         match observation {
             Observation::Start { rows, .. } => self.rows.clone_from(rows),
             Observation::Clock { .. } => self.tick(now_ns, devices),
-            Observation::Process(seen) => self.seen(seen, devices),
+            Observation::Process(seen) => self.seen(seen, now_ns, devices),
             Observation::ProcessGone { pid, start_ticks } => {
                 let is_it = |p: &Process| p.start_ticks == 0 || p.start_ticks == *start_ticks;
                 if self.processes.get(pid).is_some_and(is_it) {
-                    self.end(*pid, devices);
+                    self.end(*pid, now_ns, devices);
                 }
             }
             Observation::KernelCounters { counters } => self.counters(counters),
@@ -143,11 +145,16 @@ impl Ledgers {
         if process.is_capped && !was_capped {
             health.limit("memory_blocks");
         }
+        let during = Span { begin_ns: call.enter_ns, end_ns: call.header.time_ns };
         for (place, bytes) in process.take_moved() {
-            self.sights.entry(place).or_default().moved(bytes);
+            self.moved(place, during, bytes);
         }
         self.info(call, place, devices);
         self.effect(call, effect, place, devices, health);
+    }
+
+    fn moved(&mut self, place: Place, during: Span, bytes: i64) {
+        self.sights.entry(place).or_default().moved(during, bytes);
     }
 
     /// The process asked how much is free.
@@ -156,7 +163,8 @@ impl Ledgers {
             return;
         }
         let (free, total) = (call.bytes, call.other);
-        let seen = Seen { at_ns: call.header.time_ns, free, total, source: Source::Process };
+        let during = Span { begin_ns: call.enter_ns, end_ns: call.header.time_ns };
+        let seen = Seen { during, free, total, source: Source::Process };
         self.told(place, seen, devices);
     }
 
@@ -268,8 +276,10 @@ impl Ledgers {
     /// Somebody told how much of a device is free: failures that waited for it are decided.
     fn told(&mut self, place: Place, seen: Seen, devices: &Devices) {
         let sight = self.sights.entry(place).or_default();
-        sight.seen(seen);
-        let sight = *sight;
+        if !sight.seen(seen) {
+            return;
+        }
+        let sight = sight.clone();
         for mut pending in self.pending.extract_if(.., |pending| pending.place == place).collect::<Vec<_>>() {
             pending.look(&sight);
             self.complete(pending, devices);
@@ -322,7 +332,9 @@ impl Ledgers {
             }
         }
         let (Some(memory), Some(place)) = (usage.memory, self.device(&usage.uuid)) else { return };
-        let seen = Seen { at_ns: now_ns, free: memory.free, total: memory.total, source: Source::Nvml };
+        let [begin_ns, end_ns] = usage.memory_asked_ns.unwrap_or([now_ns, now_ns]);
+        let during = Span { begin_ns, end_ns };
+        let seen = Seen { during, free: memory.free, total: memory.total, source: Source::Nvml };
         self.told(place, seen, devices);
     }
 
@@ -370,10 +382,10 @@ impl Ledgers {
         self.lost = lost;
     }
 
-    fn seen(&mut self, seen: &ProcessSeen, devices: &Devices) {
+    fn seen(&mut self, seen: &ProcessSeen, now_ns: u64, devices: &Devices) {
         let is_other = |p: &Process| p.start_ticks != 0 && p.start_ticks != seen.start_ticks;
         if self.processes.get(&seen.pid).is_some_and(is_other) {
-            self.end(seen.pid, devices);
+            self.end(seen.pid, now_ns, devices);
         }
         if seen.cuda && (self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&seen.pid)) {
             let process = self.processes.entry(seen.pid).or_default();
@@ -383,7 +395,7 @@ impl Ledgers {
     }
 
     /// A process is gone, with all that it held.
-    fn end(&mut self, pid: u32, devices: &Devices) {
+    fn end(&mut self, pid: u32, now_ns: u64, devices: &Devices) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let storms = process.storms.expired(pid, u64::MAX);
         self.storms(pid, storms);
@@ -394,7 +406,9 @@ impl Ledgers {
         self.blocks = self.blocks.saturating_sub(process.kept());
         for (place, book) in process.books.iter().filter_map(|book| Some((book.place?, book))) {
             let held = i64::try_from(book.held()).unwrap_or(i64::MAX);
-            self.sights.entry(place).or_default().moved(-held);
+            // The driver clears up some time around the end.
+            let during = Span { begin_ns: now_ns.saturating_sub(CLEAR_NS), end_ns: now_ns + CLEAR_NS };
+            self.moved(place, during, -held);
         }
         self.sights.remove(&Place::Process(pid));
     }

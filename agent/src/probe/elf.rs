@@ -206,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
-        exports(file, wanted, |_| false).map(|found| found.functions)
+    fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Exports<'n>, ElfError> {
+        exports(file, wanted, |_| false)
     }
 
     /// A library that every test process maps: libc.

@@ -63,6 +63,7 @@ impl Rig {
             uuid: "GPU-a".into(),
             valid_ms: 3000,
             memory: Some(DeviceMemory { total, used: total - free, free, reserved: 0 }),
+            memory_asked_ns: Some([self.now_ms * MS, self.now_ms * MS]),
             processes: Some(held.iter().map(process).collect()),
             ..DeviceUsage::default()
         }))
@@ -214,10 +215,18 @@ fn a_process_that_ends_holds_nothing_and_its_number_is_another_then() {
     let mut rig = Rig::new();
     rig.usage(100 * MIB, 100 * MIB, &[]);
     rig.alloc(100, 60);
-    let header =
-        Header { abi: wire::ABI, kind: RecordKind::Exit as u16, len: 48, time_ns: 1, tgid: PID, tid: PID };
+    let header = Header {
+        abi: wire::ABI,
+        kind: RecordKind::Exit as u16,
+        len: 48,
+        time_ns: rig.now_ms * MS,
+        tgid: PID,
+        tid: PID,
+    };
     rig.take(&Event::Exit(process::Process { header, child: 0, row: 0, comm: [0; 16] }));
     assert_eq!(rig.of(PID), ProcessMemory::default());
+    rig.wait(1000);
+    rig.usage(100 * MIB, 100 * MIB, &[]);
     let failure = {
         rig.call(OTHER, Class::Alloc, 0, 90 * MIB, 0, OUT_OF_MEMORY);
         rig.wait(4000)
