@@ -20,7 +20,7 @@ use wire::socket::{DIR_RECV, Data, FLAG_NO_PAYLOAD, HEAD, Network, SockId, TAIL,
 use self::vector::emit_vector;
 use super::call::Source;
 use super::identity::Socket;
-use super::{Moved, boundary};
+use super::{Moved, boundary, gather};
 use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
 
 /// Payload of the classes for one buffer; the records are then 152, 536 and 1624 bytes.
@@ -104,13 +104,18 @@ pub(crate) fn emit(facts: &Facts<'_>, socket: &Socket) -> Outcome {
         return emit_bare(facts, &all, Captured::NO_PAYLOAD);
     }
     let len = facts.moved.result as u32 as usize;
+    let is_wanted = facts.is_whole && len > WHOLE;
+    let is_vector = matches!(facts.moved.call.source, Source::Vector { .. });
+    // Without a room, its beginning and its end are captured like those of any other.
+    let room = if is_wanted && is_vector { gather::take() } else { None };
     let written = match facts.moved.call.source {
         Source::Opaque => {
             count(Counter::PayloadNone);
             emit_bare(facts, &all, Captured::NO_PAYLOAD)?;
             Written::Yes
         }
-        _ if facts.is_whole && len > WHOLE => Written::InPieces,
+        Source::Buffer { .. } if is_wanted => Written::InPieces,
+        Source::Vector { .. } if room.is_some() => Written::InPieces,
         Source::Buffer { address } if len <= WHOLE => {
             emit_fitting(facts, &all, address, Memory::User)?;
             Written::Yes
@@ -123,7 +128,8 @@ pub(crate) fn emit(facts: &Facts<'_>, socket: &Socket) -> Outcome {
     };
     if written == Written::InPieces {
         socket.want_whole();
-        return pieces::emit(facts);
+        let room = if is_vector && room.is_none() { gather::take() } else { room };
+        return pieces::emit(facts, room);
     }
     Ok(())
 }

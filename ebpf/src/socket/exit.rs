@@ -64,20 +64,14 @@ fn exited(result: i64) -> Outcome {
     let Some(syscall) = syscall.filter(|_| !descriptor::in_32_bit_call()) else {
         return Err(Stop::Count(Counter::CallForeign));
     };
-    let moved = match moves {
-        Moves::Nothing | Moves::Unknown => return Ok(()),
-        Moves::Batch if result == 0 => return Ok(()),
-        Moves::Batch if result > 0 => return batch(task, registers, syscall, result),
-        Moves::Batch | Moves::One => one(task, registers, syscall, result)?,
-        Moves::Sendfile => unread(task, registers.first(), syscall, DIR_SEND, result)?,
-        // One of the two is a pipe.
-        Moves::Splice => match unread(task, registers.first(), syscall, DIR_RECV, result) {
-            Ok(moved) => moved,
-            Err(_) => unread(task, registers.third(), syscall, DIR_SEND, result)?,
-        },
-    };
-    // In one place for all of them: the verifier goes through it once for each.
-    record(&moved)
+    match moves {
+        Moves::Nothing | Moves::Unknown => Ok(()),
+        Moves::Batch if result == 0 => Ok(()),
+        Moves::Batch if result > 0 => batch(task, registers, syscall, result),
+        Moves::Batch | Moves::One | Moves::Sendfile | Moves::Splice => {
+            one(task, registers, syscall, result as i32)
+        }
+    }
 }
 
 #[inline(always)]
@@ -92,12 +86,12 @@ fn moves(syscall: u16) -> Moves {
     }
 }
 
-/// Which way the bytes of one of these calls go.
+/// Which way the bytes of one of these calls go; of a splice, if its first descriptor is a socket.
 #[inline(always)]
 fn direction(syscall: u16) -> u8 {
     match syscall {
         number::WRITE | number::WRITEV | number::PWRITEV2 => DIR_SEND,
-        number::SENDTO | number::SENDMSG | number::SENDMMSG => DIR_SEND,
+        number::SENDTO | number::SENDMSG | number::SENDMMSG | number::SENDFILE => DIR_SEND,
         _ => DIR_RECV,
     }
 }
@@ -112,27 +106,26 @@ fn flags(syscall: u16, registers: Registers) -> i32 {
     }
 }
 
-#[inline(always)]
-fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Result<Moved, Stop> {
-    let (dir, flags) = (direction(syscall), flags(syscall, registers));
-    if !is_news(dir, result as i32) || flags & NOT_OF_THE_STREAM != 0 {
+/// All kinds of calls in one place: the verifier goes through what follows once for each.
+#[inline(never)]
+fn one(task: Task, registers: Registers, syscall: u16, result: i32) -> Outcome {
+    // The bytes of these never were in user memory.
+    let is_moved = matches!(syscall, number::SENDFILE | number::SPLICE);
+    let mut dir = direction(syscall);
+    let flags = flags(syscall, registers);
+    if !is_news(dir, result) || flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
-    let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
-    let call = Call::of(registers, syscall, dir);
+    let mut sock = descriptor::socket(registers.first() as u32);
+    if sock.is_none() && syscall == number::SPLICE && is_news(DIR_SEND, result) {
+        // Then the first of its two is a pipe.
+        dir = DIR_SEND;
+        sock = descriptor::socket(registers.third() as u32);
+    }
+    let sock = sock.ok_or(Stop::Quiet)?;
+    let call = if is_moved { Call::opaque(syscall) } else { Call::of(registers, syscall, dir) };
     let is_copied = flags & MSG_TRUNC == 0;
-    Ok(Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })
-}
-
-/// A call whose bytes never were in user memory.
-#[inline(always)]
-fn unread(task: Task, descriptor: u64, syscall: u16, dir: u8, result: i64) -> Result<Moved, Stop> {
-    if !is_news(dir, result as i32) {
-        return Err(Stop::Quiet);
-    }
-    let sock = descriptor::socket(descriptor as u32).ok_or(Stop::Quiet)?;
-    let (result, call) = (result as i32, Call::opaque(syscall));
-    Ok(Moved { task, sock, dir, result, is_copied: true, is_alone: true, call })
+    record(&Moved { task, sock, dir, result, is_copied, is_alone: true, call })
 }
 
 /// Messages of a batch.

@@ -43,8 +43,8 @@ counters! {
     /// Calls that were to be captured whole and are longer than is captured of any; the middle is a gap of known
     /// length.
     CallCut = "call_cut",
-    /// Vectored calls that were to be captured whole while the room to gather them was in use; all of it is a
-    /// gap of known length.
+    /// Vectored calls that were to be captured whole while the room to gather them was in use; all but the beginning and
+    /// the end is a gap of known length.
     GatherBusy = "gather_busy",
     /// Calls of watched processes in the 32-bit convention while tier B is in use: what they moved is not seen.
     CallForeign = "call_foreign",
