@@ -99,13 +99,13 @@ impl Positions {
 /// other way, the agent is told at once; but only if the thread was the last to use that direction, since a call of
 /// another one may be going on there.
 #[inline(always)]
-pub(crate) fn before(socket: &Socket, moved: &Moved, now: u64) -> u32 {
-    let &Moved { task, sock, dir, result, is_alone, .. } = moved;
+pub(crate) fn before<const ALONE: bool>(socket: &Socket, moved: &Moved, now: u64) -> u32 {
+    let &Moved { task, sock, dir, result, .. } = moved;
     let positions = &socket.positions;
     if result <= 0 {
         return 0;
     }
-    if !is_alone {
+    if !ALONE {
         positions.skip(dir, result as u32);
         return 0;
     }
