@@ -18,7 +18,7 @@ use wire::socket::{Offsets, SockId};
 use super::{
     attach::{self, Maps, Options},
     btf::Btf,
-    discovery::{Discovery, Hints, KernelMaps, Parts, group::Wanted},
+    discovery::{Discovery, Hints, KernelMaps, Parts, WayMaps, group::Wanted},
     error::{ProbeError, chain},
     hazards::KernelVersion,
     object::BPF_OBJECT,
@@ -112,7 +112,8 @@ impl Session {
         let btf = btf();
         let offsets = offsets(btf.as_ref());
         let tier = Tier::pick(settings.socket_tier, btf.as_ref(), &offsets)?;
-        let options = Options { ring_bytes, offsets, kernel, network_timing, tier };
+        let watch_all = settings.pids.is_empty() && settings.ports.is_empty();
+        let options = Options { ring_bytes, offsets, kernel, network_timing, tier, watch_all };
         let (attacher, maps) = attach::load(BPF_OBJECT, &options)?;
         let mut status = Status {
             ring_bytes,
@@ -123,7 +124,8 @@ impl Session {
         };
         status.judge_readiness();
         check_wanted(settings, tier, &status)?;
-        let Maps { ring, scope, listen, ports, counters, whole_calls } = maps;
+        let Maps { ring, scope, listen, ports, counters, whole_calls, fallback, nesting, nesting_count } =
+            maps;
         let ring = RingSource::new(ring).map_err(ProbeError::Ring)?;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
@@ -132,6 +134,7 @@ impl Session {
             procfs: ProcFs::default(),
             attacher,
             maps: KernelMaps { scope, listen, ports, counters },
+            ways: WayMaps { fallback, nesting, nesting_count },
             observations,
             wanted: wanted(settings),
             tls: settings.tls == Tls::Auto,

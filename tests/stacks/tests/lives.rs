@@ -17,10 +17,10 @@ use crate::{Test, expect_all};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("r6_r47_losses_are_counted", Need::Nothing, r6_r47_losses_are_counted),
-    ("r13_r14_r26_process_churn", Need::Python, r13_r14_r26_process_churn),
+    ("r13_r14_r26_r39_process_churn", Need::Python, r13_r14_r26_r39_process_churn),
     ("r15_reader_that_does_not_read", Need::Python, r15_reader_that_does_not_read),
     ("r20_many_paths", Need::Python, r20_many_paths),
-    ("r23_without_the_right_to_raise_limits", Need::Python, r23_limits),
+    ("r22_r23_without_the_right_to_raise_limits", Need::Python, r22_r23_limits),
     ("r34_agent_probes_itself", Need::Python, r34_agent_probes_itself),
     ("r50_clocks", Need::Python, r50_clocks),
     ("r51_io_uring_whole", Need::IoUring, r51_io_uring_whole),
@@ -61,7 +61,7 @@ fn r20_many_paths(dir: &Path) -> Result<()> {
 }
 
 /// No locked memory and no right to ask for more: newer kernels do not need it, so the agent must not either.
-fn r23_limits(dir: &Path) -> Result<()> {
+fn r22_r23_limits(dir: &Path) -> Result<()> {
     let (setpriv, prlimit) = (host::tool("setpriv")?, host::tool("prlimit")?);
     let setpriv = setpriv.to_str().context("a path that is not UTF-8")?;
     let prlimit = prlimit.to_str().context("a path that is not UTF-8")?;
@@ -185,7 +185,7 @@ fn bpf_objects(pid: u32) -> Result<usize> {
 }
 
 /// Processes of the service come and go: neither attachments nor memory grow with them.
-fn r13_r14_r26_process_churn(dir: &Path) -> Result<()> {
+fn r13_r14_r26_r39_process_churn(dir: &Path) -> Result<()> {
     let (mut peer, mut watch) = odd("fork_each", dir)?;
     let agent = watch.agent.process.pid();
     let some = |range: std::ops::Range<usize>| {

@@ -4,6 +4,7 @@
 //! the kernel and the cores. Each leaves its files in `target/system/<name>`.
 
 mod accuracy;
+mod churn;
 mod commands;
 mod counts;
 mod discovery;
@@ -15,6 +16,7 @@ mod older;
 mod prometheus;
 mod secrecy;
 mod verified;
+mod ways;
 
 use std::fs;
 use std::io::{self, Write};
@@ -47,6 +49,13 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("inner_addresses", ways::inner_addresses),
+    ("unknown_until_a_call", ways::unknown_until_a_call),
+    ("blind", ways::blind),
+    ("replaced_driver", ways::replaced),
+    ("runtime_in_place_of_the_driver", ways::runtime_in_place_of_the_driver),
+    ("unknown_variant", ways::unknown_variant),
+    ("processes_come_and_go", churn::come_and_go),
     ("gpus", gpus::told_released_and_hanging),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
