@@ -127,6 +127,8 @@ impl Tracker {
                 Some(service) => out.push(Tracked::Memory { service, memory }),
                 None => health.ignore("memory_without_service"),
             },
+            // Whose device that is, is kept beside the tracker, in `placement`.
+            Event::Context(_) => {}
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),

@@ -5,6 +5,7 @@ pub(crate) mod arguments;
 pub(crate) mod call;
 mod claim;
 pub(crate) mod clock;
+pub(crate) mod context;
 mod marker;
 mod memory;
 mod order;
@@ -73,6 +74,25 @@ pub(crate) fn cuda_memory_return(ctx: RetProbeContext) -> u32 {
     finish(memory::leave(&ctx))
 }
 
+/// match: `CUresult cuCtxSetCurrent(CUcontext)`, `cuCtxPushCurrent(CUcontext)`, `cuCtxPopCurrent(CUcontext *)`
+#[uprobe]
+pub(crate) fn cuda_context_current(ctx: ProbeContext) -> u32 {
+    finish(context::change(Entry::new(&ctx)))
+}
+
+/// match: `CUresult cuCtxCreate_v2(CUcontext *, unsigned flags, CUdevice)`,
+/// `cuDevicePrimaryCtxRetain(CUcontext *, CUdevice)`, `cuDeviceGetUuid(CUuuid *, CUdevice)` and their like
+#[uprobe]
+pub(crate) fn cuda_context_enter(ctx: ProbeContext) -> u32 {
+    finish(context::enter(Entry::new(&ctx)))
+}
+
+/// match: the return (`CUresult`) of what `cuda_context_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_context_return(ctx: RetProbeContext) -> u32 {
+    finish(context::leave(&ctx))
+}
+
 /// Ends the program unless the caller is watched; an unwatched caller is counted, and reported the first time.
 #[inline(always)]
 fn watched(task: Task, row: u16) -> Outcome {
@@ -104,12 +124,14 @@ fn report_unwatched(task: Task, row: u16) -> Stop {
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     stream::forget(tgid);
+    context::forget(Task::leader(tgid));
 }
 
 /// Drops the calls that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
     let _ = SYNC_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
+    context::forget(task);
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

@@ -303,6 +303,7 @@ mod tests {
             row: 0,
             flags: 0,
             result: 0,
+            context: 0,
         };
         let text = expose(&[Output::Step { service: "s".into(), step }]);
         check(

@@ -3,6 +3,7 @@
 //! A function with a known shape is one more row here and no new kernel code: the row's cookie tells the program
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
+mod context;
 mod copy;
 mod launch;
 mod memory;
@@ -75,6 +76,15 @@ impl Row {
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
             Class::Alloc | Class::Free => &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN],
+            Class::ContextSet | Class::ContextPush | Class::ContextPop => &[names::PROG_CONTEXT_CURRENT],
+            Class::ContextCreate
+            | Class::ContextRetain
+            | Class::ContextDestroy
+            | Class::ContextReset
+            | Class::DeviceGet
+            | Class::DeviceUuid
+            | Class::DeviceBus
+            | Class::DeviceByBus => &[names::PROG_CONTEXT_ENTER, names::PROG_CONTEXT_RETURN],
         }
     }
 
@@ -114,7 +124,7 @@ pub fn row_names() -> Vec<String> {
 }
 
 /// The rows by subject.
-const GROUPS: &[&[Row]] = &[launch::ROWS, sync::ROWS, order::ROWS, copy::ROWS, memory::ROWS];
+const GROUPS: &[&[Row]] = &[launch::ROWS, sync::ROWS, order::ROWS, copy::ROWS, memory::ROWS, context::ROWS];
 
 const LEN: usize = {
     let (mut len, mut group) = (0, 0);

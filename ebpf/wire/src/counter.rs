@@ -75,6 +75,10 @@ counters! {
     DropTls = "drop_tls_ring_full",
     /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
     PlaintextUnreadable = "plaintext_unreadable",
+    /// Context and device records lost because the ring buffer was full.
+    DropContext = "drop_context_ring_full",
+    /// Contexts pushed on so many others that the lowest are forgotten: what is current after as many pops is unknown.
+    ContextStackFull = "context_stack_full",
 }
 
 const _: () = {

@@ -57,6 +57,8 @@ pub enum Kind {
     Step = 16,
     /// [`cuda::Memory`]: one call of a memory row.
     Memory = 17,
+    /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
+    Context = 18,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -84,6 +86,7 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            18 => Self::Context,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,
