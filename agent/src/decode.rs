@@ -8,5 +8,6 @@ pub use error::DecodeError;
 pub use event::{Event, Payload, Stamp, blank, decode, meaningful};
 pub use observation::{
     DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, ListenPort,
-    MigInstance, MigMode, NvmlSeen, NvmlSource, NvmlState, Observation, ProcessSeen, Refusal, Throttle,
+    GpuProcessSeen, MigInstance, MigMode, NvmlSeen, NvmlSource, NvmlState, Observation, ProcessSeen,
+    Refusal, Sign, Throttle,
 };

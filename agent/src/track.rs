@@ -214,8 +214,8 @@ impl Tracker {
             Observation::KernelCounters { counters } => health.kernel = counters,
             // What is open now has not ended: it is not reported as if it had.
             Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
-            // What NVML told is kept beside the tracker, in `device`.
-            Observation::Start { .. } | Observation::Nvml(_) => {}
+            // What is told of GPUs is kept beside the tracker, in `device` and `placement`.
+            Observation::Start { .. } | Observation::Nvml(_) | Observation::GpuProcess(_) => {}
         }
     }
 

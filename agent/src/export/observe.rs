@@ -129,7 +129,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// A name from a target as a label value.
-fn label(name: Option<&str>) -> &str {
+pub(super) fn label(name: Option<&str>) -> &str {
     match name {
         None | Some("") => UNKNOWN,
         Some(name) if name.len() > MAX_LABEL => OVERFLOW,

@@ -12,6 +12,7 @@ use super::{gpus, json, metrics::Id, process, prometheus::Metrics};
 use crate::{
     device::Devices,
     health::{Health, NvmlHealth},
+    occupancy::View,
     probe,
     track::TlsCounts,
 };
@@ -68,6 +69,8 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// Who is on them.
+    pub occupancy: Arc<View>,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// TLS as far as it was seen, by service.
@@ -252,6 +255,7 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            occupancy: Arc::default(),
             in_flight,
             tls,
             lag_ns: 500_000_000,

@@ -29,6 +29,7 @@ fn a_device_shows_what_is_known_of_it() {
         service: Some("vllm".into()),
         container: None,
         memory_used_bytes: Some(60 << 30),
+        activity: None,
     };
     let unknown =
         GpuProcess { pid: 12, comm: None, service: None, memory_used_bytes: None, ..process.clone() };
@@ -62,7 +63,7 @@ fn a_device_shows_what_is_known_of_it() {
         ..Gpu::default()
     };
     let lost = Gpu { uuid: "GPU-4".into(), index: 2, lost: Some("off the bus".into()), ..Gpu::default() };
-    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost] };
+    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost], ..Gpus::default() };
     expect![[r"
         NVML on, driver 580.65.06, CUDA 13.0
         GPU 0 GPU-1, NVIDIA H200, Hopper, divided after its next reset
@@ -96,6 +97,6 @@ fn where_there_are_no_numbers_it_says_why() {
         ),
     ];
     for (nvml, want) in cases {
-        assert_eq!(text(&Gpus { nvml, gpus: Vec::new() }), want);
+        assert_eq!(text(&Gpus { nvml, ..Gpus::default() }), want);
     }
 }

@@ -80,6 +80,7 @@ fn snapshot(taken_ns: u64) -> Snapshot {
     };
     let call = CallHealth { calls: 3, errors: [("timeout", 1)].into(), seconds: 0.5, longest_seconds: 0.25 };
     Snapshot {
+        occupancy: std::sync::Arc::default(),
         taken_ns,
         health: Health::default(),
         probes: probe::Status { services: vec![service], ..probe::Status::default() },
