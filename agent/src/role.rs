@@ -136,8 +136,7 @@ mod tests {
         let serve = Sign::ServingCommand { word: "vllm".into() };
         let alone = Signals { steps: 100, idle_steps: 98, regularity: Some((0.1, 90)), ..Signals::default() };
         let server = Signals { requests: 5, with_steps: 5, listens: true, steps: 100, ..Signals::default() };
-        let signs = |signs: &'static [Sign]| signs;
-        let leak = |signs: Vec<Sign>| signs(Box::leak(signs.into_boxed_slice()));
+        let leak = |signs: Vec<Sign>| -> &'static [Sign] { signs.leak() };
         let cases = [
             ("nothing known", Signals::default(), Role::Unknown),
             ("answers", server.clone(), Role::Inference),

@@ -5,6 +5,7 @@
 
 pub mod accuracy;
 pub mod agent;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod rig;

@@ -5,13 +5,16 @@
 
 mod accuracy;
 mod commands;
+mod contention;
 mod counts;
 mod discovery;
 mod failures;
 mod gpus;
 mod hostile;
+mod jobs;
 mod network;
 mod older;
+mod placement;
 mod prometheus;
 mod secrecy;
 
@@ -47,6 +50,15 @@ const TESTS: &[(&str, Test)] = &[
     ("counts_single", counts::single),
     ("counts_split", counts::split),
     ("gpus", gpus::told_released_and_hanging),
+    ("contention_one_device", contention::one_device),
+    ("contention_two_devices", contention::two_devices),
+    ("contention_two_contexts", contention::two_contexts),
+    ("contention_neighbour", contention::neighbour),
+    ("placement_reordered", placement::reordered),
+    ("placement_reordered_silently", placement::reordered_silently),
+    ("placement_late", placement::late),
+    ("placement_late_by_nvml", placement::late_by_nvml),
+    ("placement_instance", placement::instance),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),
