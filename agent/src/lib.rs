@@ -11,6 +11,7 @@
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
 //! | 3 | [`device`] | what NVML told | the GPUs as they are now |
 //! | 3 | [`placement`] | context and device calls, NVML, /proc | the device of a context |
+//! | 3 | [`coverage`] | what was seen and what NVML told | whose work on a GPU is seen |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
 //! | 5 | [`contention`], [`role`], [`occupancy`] | steps by device | who is on it, what for, and in whose way |
@@ -31,6 +32,7 @@
 pub mod cli;
 pub mod config;
 pub mod contention;
+pub mod coverage;
 pub mod decode;
 pub mod device;
 pub mod export;

@@ -79,6 +79,18 @@ counters! {
     DropContext = "drop_context_ring_full",
     /// Contexts pushed on so many others that the lowest are forgotten: what is current after as many pops is unknown.
     ContextStackFull = "context_stack_full",
+    /// Bytes on TCP connections that moved without a call that was seen (tier B: `io_uring` and 32-bit calls; either
+    /// tier: `splice` out of a socket, reads without a copy): each lot of them is a gap of known length.
+    BytesUnseen = "bytes_unseen",
+    /// Records of functions looked up by name lost because the ring buffer was full: an address that is not attached
+    /// to may stay so.
+    DropResolved = "drop_resolved_ring_full",
+    /// Records of rare CUDA calls (modules, graphs) lost because the ring buffer was full.
+    DropRare = "drop_rare_ring_full",
+    /// CUDA calls within another probed one, which counts them.
+    Nested = "nested",
+    /// Processes watched from their first CUDA call on, before the agent knew of them.
+    Admitted = "admitted",
 }
 
 const _: () = {

@@ -34,6 +34,7 @@
 //! | `FAKECUDA_TRUTH` | file for the counters, written when the process exits; `%p` becomes the pid | none |
 //! | `FAKECUDA_HISTORY` | file for every operation's times, written then too; `%p` as above | none |
 //! | `FAKECUDA_FAIL` | `function:after=N[:times=M][:code=C],…`: calls after the first N fail (M of them) | none |
+//! | `FAKECUDA_INNER` | 1: `cuGetProcAddress` gives addresses of functions without a name, as far as there are such | 0 |
 //! | `FAKECUDA_DELAY_US` | `function=microseconds,…`: the call takes that much longer | none |
 
 #[macro_use]
@@ -51,8 +52,10 @@ mod graph;
 mod handles;
 mod history;
 mod init;
+mod inner;
 mod launch;
 mod layout;
+mod link;
 mod memory;
 mod module;
 mod owner;
@@ -74,6 +77,7 @@ pub use functions::Func;
 pub use graph::*;
 pub use init::*;
 pub use launch::*;
+pub use link::*;
 pub use memory::*;
 pub use module::*;
 pub use resolve::*;

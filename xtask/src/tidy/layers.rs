@@ -22,6 +22,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "tls", may_import: &[], pure: true },
     Layer { name: "device", may_import: &["health", "decode"], pure: true },
     Layer { name: "placement", may_import: &["health", "decode", "device"], pure: true },
+    Layer { name: "coverage", may_import: &["health", "decode"], pure: true },
     Layer { name: "track", may_import: &["health", "decode"], pure: true },
     Layer { name: "request", may_import: &["health", "decode", "track"], pure: true },
     Layer { name: "stage", may_import: &["health", "decode", "track", "request"], pure: true },
@@ -35,7 +36,9 @@ const LAYERS: &[Layer] = &[
     Layer { name: "diagnose", may_import: &["health", "decode", "track", "request", "stage"], pure: true },
     Layer {
         name: "pipeline",
-        may_import: &["health", "decode", "device", "track", "request", "stage", "occupancy", "diagnose"],
+        may_import: &[
+            "health", "decode", "device", "coverage", "track", "request", "stage", "occupancy", "diagnose",
+        ],
         pure: true,
     },
     // The two sides of the core: they bring records in and carry results out.
@@ -49,8 +52,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "export",
         may_import: &[
-            "health", "decode", "device", "placement", "track", "request", "stage", "contention", "role", "occupancy",
-            "diagnose", "pipeline", "probe", "config",
+            "health", "decode", "device", "placement", "coverage", "track", "request", "stage", "contention",
+            "role", "occupancy", "diagnose", "pipeline", "probe", "config",
         ],
         pure: false,
     },

@@ -1,10 +1,13 @@
 //! What the watched processes do on the GPUs, beside what NVML tells of them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Gpu, GpuProcess, Gpus};
 use crate::{
     decode::DeviceUse,
+    export::coverage::Covered,
     occupancy::{OnDevice, ProcessOnGpu, View},
     placement::Known,
     role::{Evidence, Role},
@@ -34,10 +37,10 @@ pub struct Activity {
 
 impl Gpus {
     /// Adds what the watched processes do.
-    pub(super) fn add(&mut self, view: &View) {
+    pub(super) fn add(&mut self, view: &View, covered: &BTreeMap<u32, Covered>) {
         for process in &view.processes {
             for on in &process.devices {
-                self.add_process(process, on);
+                self.add_process(process, on, covered.get(&process.party.pid));
             }
         }
         for (device, pairs) in view.contention.iter().filter(|(_, pairs)| !pairs.is_empty()) {
@@ -46,7 +49,7 @@ impl Gpus {
         self.neighbours.clone_from(&view.neighbours);
     }
 
-    fn add_process(&mut self, process: &ProcessOnGpu, on: &OnDevice) {
+    fn add_process(&mut self, process: &ProcessOnGpu, on: &OnDevice, covered: Option<&Covered>) {
         let activity = Activity {
             role: process.party.role,
             evidence: process.evidence.clone(),
@@ -71,6 +74,7 @@ impl Gpus {
             comm: process.party.comm.clone(),
             service: Some(process.party.workload.clone()),
             container: process.party.container.clone(),
+            coverage: covered.cloned(),
             memory_used_bytes: None,
             activity: Some(activity),
         });
