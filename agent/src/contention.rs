@@ -215,9 +215,12 @@ impl Matrix {
         party.last_end = party.last_end.max(end);
         let Some(class) = step.class.filter(|_| end > begin) else { return };
         let others = self.parties.iter().filter(|(other, _)| **other != pid);
-        let company: Vec<(u32, u64)> =
-            others.map(|(other, party)| (*other, party.busy.measure(begin, end) * 100 / (end - begin))).collect();
-        let Some(times) = self.parties.get_mut(&pid).map(|party| party.times(class, end, health)) else { return };
+        let company: Vec<(u32, u64)> = others
+            .map(|(other, party)| (*other, party.busy.measure(begin, end) * 100 / (end - begin)))
+            .collect();
+        let Some(times) = self.parties.get_mut(&pid).map(|party| party.times(class, end, health)) else {
+            return;
+        };
         let seconds = (end - begin) as f64 / 1e9;
         if company.iter().map(|(_, percent)| percent).sum::<u64>() < SOLO_PERCENT {
             times.solo.add(seconds);

@@ -126,7 +126,9 @@ impl Placements {
             return Some(place);
         }
         on.only(|device| on.lists(device), Known::Nvml)
-            .or_else(|| on.environment(process?.seen.as_ref()?, told.and_then(|told| told.ordinal).or(device)))
+            .or_else(|| {
+                on.environment(process?.seen.as_ref()?, told.and_then(|told| told.ordinal).or(device))
+            })
             .or_else(|| on.open(&process?.seen.as_ref()?.open_devices))
             .or_else(|| on.only(|_| true, Known::OnlyDevice))
     }
@@ -232,7 +234,8 @@ impl<'a> Nodes<'a> {
             if !found.seen().mig.is_some_and(|mig| mig.enabled) {
                 return Some(Place { device: uuid.clone(), known });
             }
-            let is_part = |device: &Device| device.seen().instance.as_ref().is_some_and(|i| &i.parent == uuid);
+            let is_part =
+                |device: &Device| device.seen().instance.as_ref().is_some_and(|i| &i.parent == uuid);
             let lists = self.only(|device| is_part(device) && self.lists(device), known);
             return lists.or_else(|| self.only(is_part, known));
         }
@@ -261,7 +264,8 @@ impl<'a> Nodes<'a> {
 
     fn open(self, addresses: &[String]) -> Option<Place> {
         let [address] = addresses else { return None };
-        let is_it = |device: &Device| device.seen().pci_bus_id.as_deref().is_some_and(|own| same_bus(own, address));
+        let is_it =
+            |device: &Device| device.seen().pci_bus_id.as_deref().is_some_and(|own| same_bus(own, address));
         self.only(is_it, Known::OpenFile)
     }
 }

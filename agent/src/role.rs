@@ -105,7 +105,8 @@ fn points(signals: &Signals<'_>, works_alone: bool) -> u32 {
         Sign::ServingCommand { .. } => 0,
     };
     let signs: u32 = signals.signs.iter().map(sign).sum();
-    let is_regular = signals.regularity.is_some_and(|(variation, steps)| variation <= REGULAR && steps >= MIN_STEPS);
+    let is_regular =
+        signals.regularity.is_some_and(|(variation, steps)| variation <= REGULAR && steps >= MIN_STEPS);
     // Regular work alone may be a batch as well: it only adds to a sign of more than one process or GPU.
     signs + u32::from(works_alone) + u32::from(works_alone && is_regular && signs > 1)
 }
@@ -119,7 +120,10 @@ fn evidence(signals: &Signals<'_>) -> Vec<Evidence> {
     evidence.extend((steps > 0).then_some(Evidence::StepsWithoutRequests { steps, of }));
     let regularity = signals.regularity.filter(|(_, steps)| *steps >= MIN_STEPS);
     evidence.extend(
-        regularity.map(|(coefficient_of_variation, steps)| Evidence::Regularity { coefficient_of_variation, steps }),
+        regularity.map(|(coefficient_of_variation, steps)| Evidence::Regularity {
+            coefficient_of_variation,
+            steps,
+        }),
     );
     evidence.extend(signals.signs.iter().cloned().map(Evidence::Sign));
     evidence
@@ -140,16 +144,51 @@ mod tests {
         let cases = [
             ("nothing known", Signals::default(), Role::Unknown),
             ("answers", server.clone(), Role::Inference),
-            ("answers, with what a large one has", Signals { signs: leak(vec![Sign::Nccl, Sign::Distributed { processes: 8 }]), ..server.clone() }, Role::Inference),
-            ("listens and is named a server", Signals { signs: leak(vec![serve.clone()]), listens: true, ..Signals::default() }, Role::Inference),
-            ("is named a server, and no more", Signals { signs: leak(vec![serve]), ..Signals::default() }, Role::Unknown),
+            (
+                "answers, with what a large one has",
+                Signals {
+                    signs: leak(vec![Sign::Nccl, Sign::Distributed { processes: 8 }]),
+                    ..server.clone()
+                },
+                Role::Inference,
+            ),
+            (
+                "listens and is named a server",
+                Signals { signs: leak(vec![serve.clone()]), listens: true, ..Signals::default() },
+                Role::Inference,
+            ),
+            (
+                "is named a server, and no more",
+                Signals { signs: leak(vec![serve]), ..Signals::default() },
+                Role::Unknown,
+            ),
             ("works alone", alone.clone(), Role::Batch),
             ("works alone and listens", Signals { listens: true, ..alone.clone() }, Role::Unknown),
-            ("works alone, is named for training", Signals { signs: leak(vec![train.clone()]), ..alone.clone() }, Role::Training),
-            ("is named for training, and no more", Signals { signs: leak(vec![train.clone()]), ..Signals::default() }, Role::Unknown),
-            ("named for training, with loaders", Signals { signs: leak(vec![train, loaders]), ..Signals::default() }, Role::Training),
-            ("NCCL, as for inference on several GPUs", Signals { signs: leak(vec![Sign::Nccl]), ..alone.clone() }, Role::Batch),
-            ("is scraped, works alone", Signals { requests: 9, signs: leak(vec![Sign::Checkpoint { ending: "pt".into() }]), ..alone }, Role::Training),
+            (
+                "works alone, is named for training",
+                Signals { signs: leak(vec![train.clone()]), ..alone.clone() },
+                Role::Training,
+            ),
+            (
+                "is named for training, and no more",
+                Signals { signs: leak(vec![train.clone()]), ..Signals::default() },
+                Role::Unknown,
+            ),
+            (
+                "named for training, with loaders",
+                Signals { signs: leak(vec![train, loaders]), ..Signals::default() },
+                Role::Training,
+            ),
+            (
+                "NCCL, as for inference on several GPUs",
+                Signals { signs: leak(vec![Sign::Nccl]), ..alone.clone() },
+                Role::Batch,
+            ),
+            (
+                "is scraped, works alone",
+                Signals { requests: 9, signs: leak(vec![Sign::Checkpoint { ending: "pt".into() }]), ..alone },
+                Role::Training,
+            ),
         ];
         for (name, signals, want) in cases {
             let (role, evidence) = judge(&signals);

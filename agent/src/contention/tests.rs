@@ -5,7 +5,8 @@ use super::*;
 const MS: u64 = 1_000_000;
 
 fn step(pid: u32, begin: u64, end: u64, launches: u64) -> cuda::Step {
-    let header = Header { abi: wire::ABI, kind: Kind::Step as u16, len: 0, time_ns: end, tgid: pid, tid: pid };
+    let header =
+        Header { abi: wire::ABI, kind: Kind::Step as u16, len: 0, time_ns: end, tgid: pid, tid: pid };
     cuda::Step {
         header,
         work: Work { launches, d2h_bytes: 4, ..Work::default() },

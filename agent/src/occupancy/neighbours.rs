@@ -76,7 +76,9 @@ impl Neighbours {
         };
         for (&server, inference) in of(Role::Inference) {
             for (&job, training) in of(Role::Training) {
-                for device in inference.devices().filter(|device| training.devices().any(|other| other == *device)) {
+                for device in
+                    inference.devices().filter(|device| training.devices().any(|other| other == *device))
+                {
                     self.beside(device, Party::of(server, inference), Party::of(job, training), wall_ns);
                 }
             }
@@ -90,7 +92,9 @@ impl Neighbours {
 
     fn beside(&mut self, device: &str, inference: Party, training: Party, wall_ns: u64) {
         let same = |event: &&mut Neighbour| {
-            event.device == device && event.inference.pid == inference.pid && event.training.pid == training.pid
+            event.device == device
+                && event.inference.pid == inference.pid
+                && event.training.pid == training.pid
         };
         if let Some(known) = self.events.iter_mut().find(same) {
             known.last_ns = wall_ns;

@@ -21,7 +21,8 @@ struct Rig {
 impl Rig {
     /// So many devices, a server and a training job that are known by name.
     fn new(devices: u32) -> Self {
-        let mut rig = Self { occupancy: Occupancy::default(), devices: Devices::default(), health: Health::default() };
+        let mut rig =
+            Self { occupancy: Occupancy::default(), devices: Devices::default(), health: Health::default() };
         for index in 0..devices {
             let seen = DeviceSeen { uuid: format!("GPU-{index}"), index, ..DeviceSeen::default() };
             rig.tell(Observation::Nvml(NvmlSeen::Device(seen)));
@@ -55,15 +56,31 @@ impl Rig {
     /// What `/proc` says of it: the number of its only device, and that it trains.
     fn proc(&mut self, pid: u32, device: u32, signs: Vec<Sign>) {
         let visible_devices = Some(vec![device.to_string()]);
-        self.tell(Observation::GpuProcess(GpuProcessSeen { pid, visible_devices, signs, ..GpuProcessSeen::default() }));
+        self.tell(Observation::GpuProcess(GpuProcessSeen {
+            pid,
+            visible_devices,
+            signs,
+            ..GpuProcessSeen::default()
+        }));
     }
 
     fn step(&mut self, pid: u32, begin: u64, end: u64) {
-        let header = Header { abi: wire::ABI, kind: Kind::Step as u16, len: 0, time_ns: end, tgid: pid, tid: pid };
+        let header =
+            Header { abi: wire::ABI, kind: Kind::Step as u16, len: 0, time_ns: end, tgid: pid, tid: pid };
         let work = Work { launches: 4, ..Work::default() };
         let (first_ns, enter_ns) = (begin, end - 1);
         let step = cuda::Step {
-            header, work, enter_ns, first_ns, last_ns: begin, stream: 1, event: 0, graph: 0, row: 0, flags: 0, result: 0,
+            header,
+            work,
+            enter_ns,
+            first_ns,
+            last_ns: begin,
+            stream: 1,
+            event: 0,
+            graph: 0,
+            row: 0,
+            flags: 0,
+            result: 0,
             context: 0,
         };
         let service = if pid == SERVER { "server" } else { "job" };
@@ -71,7 +88,12 @@ impl Rig {
     }
 
     fn request(&mut self) {
-        let record = RequestRecord { service: "server".into(), local_port: Some(8000), steps: Some(3), ..RequestRecord::default() };
+        let record = RequestRecord {
+            service: "server".into(),
+            local_port: Some(8000),
+            steps: Some(3),
+            ..RequestRecord::default()
+        };
         self.occupancy.request(&record);
     }
 
@@ -121,7 +143,9 @@ fn a_training_job_beside_a_server_is_named_and_measured() {
 
     let active: Vec<_> = view.active.iter().map(|one| (&*one.device, &*one.workload)).collect();
     assert!(active.contains(&("GPU-1", "server")) && active.contains(&("GPU-1", "job")), "{active:?}");
-    let of = |workload| view.active.iter().filter(|one| one.workload == workload).map(|one| one.seconds).sum::<f64>();
+    let of = |workload| {
+        view.active.iter().filter(|one| one.workload == workload).map(|one| one.seconds).sum::<f64>()
+    };
     assert!((of("server") - 1.8).abs() < 1e-9 && (of("job") - 1.8).abs() < 1e-9, "{view:?}");
     let server = view.processes.iter().find(|process| process.party.pid == SERVER).unwrap();
     assert_eq!(server.devices[0].known, Some(Known::Environment));
@@ -134,7 +158,10 @@ fn on_devices_of_their_own_they_are_no_neighbours() {
     rig.proc(JOB, 1, train());
     rig.play();
     let view = rig.occupancy.view();
-    assert!(view.contention.values().all(Vec::is_empty) && view.neighbours.is_empty() && view.overlaps.is_empty(), "{view:?}");
+    assert!(
+        view.contention.values().all(Vec::is_empty) && view.neighbours.is_empty() && view.overlaps.is_empty(),
+        "{view:?}"
+    );
 }
 
 #[test]
@@ -172,7 +199,8 @@ fn the_end_leaves_nothing_waiting() {
 fn a_process_that_ended_is_forgotten_and_its_time_is_not() {
     let mut rig = Rig::new(1);
     rig.step(JOB, SECOND, 2 * SECOND);
-    let header = Header { abi: wire::ABI, kind: Kind::Exit as u16, len: 48, time_ns: 3 * SECOND, tgid: JOB, tid: JOB };
+    let header =
+        Header { abi: wire::ABI, kind: Kind::Exit as u16, len: 48, time_ns: 3 * SECOND, tgid: JOB, tid: JOB };
     let exit = process::Process { header, child: 0, row: 0, comm: [0; 16] };
     rig.occupancy.observe(&Event::Exit(exit), &mut rig.health);
     rig.tick(4 * SECOND);

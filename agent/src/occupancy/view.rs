@@ -101,12 +101,16 @@ impl Occupancy {
                     ([device.clone(), victim.clone(), aggressor.clone()], seconds(*ns))
                 })
                 .collect(),
-            active: self.active.iter().map(|((device, role, workload), ns)| Active {
-                device: device.clone(),
-                role: *role,
-                workload: workload.clone(),
-                seconds: seconds(*ns),
-            }).collect(),
+            active: self
+                .active
+                .iter()
+                .map(|((device, role, workload), ns)| Active {
+                    device: device.clone(),
+                    role: *role,
+                    workload: workload.clone(),
+                    seconds: seconds(*ns),
+                })
+                .collect(),
             neighbours: self.neighbours.events().cloned().collect(),
         };
         self.view = Arc::new(view);

@@ -1,7 +1,9 @@
 use wire::{Header, Kind};
 
 use super::*;
-use crate::decode::{DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, MigInstance, MigMode, NvmlSeen, Stamp};
+use crate::decode::{
+    DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, MigInstance, MigMode, NvmlSeen, Stamp,
+};
 
 const PID: u32 = 7;
 const CONTEXT: u64 = 0x1000;
@@ -63,13 +65,27 @@ impl Rig {
             used_memory: None,
         };
         let processes = Some(pids.iter().map(process).collect());
-        self.nvml(NvmlSeen::Usage(DeviceUsage { uuid: uuid.into(), valid_ms: 3000, processes, ..DeviceUsage::default() }));
+        self.nvml(NvmlSeen::Usage(DeviceUsage {
+            uuid: uuid.into(),
+            valid_ms: 3000,
+            processes,
+            ..DeviceUsage::default()
+        }));
     }
 
     fn call(&mut self, class: Class, context: u64, device: i32, text: [u8; 32]) {
-        let header = Header { abi: wire::ABI, kind: Kind::Context as u16, len: 80, time_ns: 1, tgid: PID, tid: PID };
-        let call =
-            cuda::Context { header, context, device, ordinal: device, row: 0, class: class as u8, reserved: [0; 5], text };
+        let header =
+            Header { abi: wire::ABI, kind: Kind::Context as u16, len: 80, time_ns: 1, tgid: PID, tid: PID };
+        let call = cuda::Context {
+            header,
+            context,
+            device,
+            ordinal: device,
+            row: 0,
+            class: class as u8,
+            reserved: [0; 5],
+            text,
+        };
         self.placements.observe(&Event::Context(call), &mut self.health);
     }
 
@@ -145,7 +161,8 @@ fn a_list_that_reorders_is_followed() {
     assert_eq!(rig.place(CONTEXT), on(1, Known::Environment));
     assert_eq!(rig.place(0x2000), on(0, Known::Environment));
     // Of different models, CUDA puts the fastest first unless it is told otherwise.
-    let other = DeviceSeen { uuid: UUID[1].into(), index: 1, name: Some("other".into()), ..DeviceSeen::default() };
+    let other =
+        DeviceSeen { uuid: UUID[1].into(), index: 1, name: Some("other".into()), ..DeviceSeen::default() };
     rig.nvml(NvmlSeen::Device(other));
     assert_eq!(rig.place(CONTEXT), None);
 }

@@ -247,7 +247,13 @@ fn emit(task: Task, call: &ContextCall, given: &Given) -> Outcome {
     let record = entry.as_mut_ptr();
     // SAFETY: `record` is the reserved entry; every byte of it is written here or by `write_text`.
     unsafe {
-        write_header(&raw mut (*record).header, Kind::Context, size_of::<Context>(), bpf_ktime_get_ns(), task);
+        write_header(
+            &raw mut (*record).header,
+            Kind::Context,
+            size_of::<Context>(),
+            bpf_ktime_get_ns(),
+            task,
+        );
         (*record).context = given.context;
         (*record).device = given.device;
         (*record).ordinal = given.ordinal;

@@ -122,7 +122,8 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: i32, device:
 /// # Safety
 /// `to` is null or has room for `length` bytes.
 unsafe fn give_text(to: *mut c_char, length: i32, text: &str) -> Result<(), Error> {
-    let room = usize::try_from(length).ok().filter(|&n| n > 0 && !to.is_null()).ok_or(Error::INVALID_VALUE)?;
+    let room =
+        usize::try_from(length).ok().filter(|&n| n > 0 && !to.is_null()).ok_or(Error::INVALID_VALUE)?;
     let length = text.len().min(room - 1);
     // SAFETY: `length` + 1 is at most the room that the caller promises.
     unsafe {

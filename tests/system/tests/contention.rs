@@ -16,7 +16,8 @@ const STEPS: u64 = 200;
 /// Two milliseconds of work and one of rest.
 const VICTIM: [&str; 7] = ["--uuid", "--kernels", "4", "--units", "500", "--pause-us", "1000"];
 /// Six milliseconds of work and hardly any rest.
-const TRAINER: [&str; 8] = ["train_model.py", "--uuid", "--kernels", "3", "--units", "2000", "--pause-us", "200"];
+const TRAINER: [&str; 8] =
+    ["train_model.py", "--uuid", "--kernels", "3", "--units", "2000", "--pause-us", "200"];
 
 fn victim<'a>(arguments: &'a [&'a str]) -> Plan<'a> {
     Plan { name: "victim", arguments, devices: 2, visible: None }
@@ -45,7 +46,10 @@ pub(crate) fn one_device(dir: &Path) -> Result<()> {
     let (steps, others) = (victim.steps(0)?, trainer.steps(0)?);
     let overlap = history::overlap(&steps, &others);
     let (inflation, solo, company) = history::inflation(&steps, &others).context("no steps of both kinds")?;
-    ensure!(overlap > 0.1 && inflation > 1.5, "they hardly met: {overlap} s, x{inflation} ({solo}, {company})");
+    ensure!(
+        overlap > 0.1 && inflation > 1.5,
+        "they hardly met: {overlap} s, x{inflation} ({solo}, {company})"
+    );
     // The last steps are compared two seconds after they ended.
     let found = until(&mut agent, "the whole overlap", |gpus| {
         let pair = pair(gpus, &uuid(0), one, other)?;
@@ -83,9 +87,11 @@ fn named(pair: &Value) -> Result<()> {
 fn active_time(metrics: &str, workload: &str, steps: &[history::Interval]) -> Result<()> {
     let truth = steps.iter().map(|[begin, end]| end - begin).sum::<u64>() as f64 / 1e9;
     let is_its = |line: &&str| {
-        line.starts_with("gpu_process_active_seconds_total{") && line.contains(&format!("workload=\"{workload}\""))
+        line.starts_with("gpu_process_active_seconds_total{")
+            && line.contains(&format!("workload=\"{workload}\""))
     };
-    let values = metrics.lines().filter(is_its).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    let values =
+        metrics.lines().filter(is_its).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     let seen: f64 = values.sum();
     ensure!((seen / truth - 1.0).abs() <= 0.02, "active for {seen} s, true {truth} s");
     Ok(())
@@ -93,7 +99,8 @@ fn active_time(metrics: &str, workload: &str, steps: &[history::Interval]) -> Re
 
 pub(crate) fn two_devices(dir: &Path) -> Result<()> {
     let mut victim = Job::start(&victim(&[&["--device", "0"], &VICTIM[..]].concat()), dir)?;
-    let mut trainer = Job::start(&trainer(&[&TRAINER[..1], &["--device", "1"], &TRAINER[1..]].concat()), dir)?;
+    let mut trainer =
+        Job::start(&trainer(&[&TRAINER[..1], &["--device", "1"], &TRAINER[1..]].concat()), dir)?;
     let mut agent = jobs::watch(&[&victim, &trainer], &jobs::devices(&[&[], &[]]), dir)?;
     victim.begin()?;
     trainer.begin()?;
@@ -107,7 +114,10 @@ pub(crate) fn two_devices(dir: &Path) -> Result<()> {
         ensure!(gpu.get("contention").is_none(), "they are on devices of their own: {gpu}");
     }
     let metrics = agent.metrics_text()?;
-    ensure!(!metrics.lines().any(|line| line.starts_with("gpu_contention_overlap_seconds_total{")), "{metrics}");
+    ensure!(
+        !metrics.lines().any(|line| line.starts_with("gpu_contention_overlap_seconds_total{")),
+        "{metrics}"
+    );
     victim.finish()?;
     trainer.finish()?;
     agent.stop()
@@ -117,7 +127,8 @@ pub(crate) fn two_devices(dir: &Path) -> Result<()> {
 /// contexts, and each wait is for the work of its own.
 pub(crate) fn two_contexts(dir: &Path) -> Result<()> {
     let arguments = ["--device", "0", "--device", "1", "--uuid", "--kernels", "2", "--units", "500"];
-    let mut job = Job::start(&Plan { name: "double", arguments: &arguments, devices: 2, visible: None }, dir)?;
+    let mut job =
+        Job::start(&Plan { name: "double", arguments: &arguments, devices: 2, visible: None }, dir)?;
     let mut agent = jobs::watch(&[&job], &jobs::devices(&[&[], &[]]), dir)?;
     job.begin()?;
     for device in [0, 1] {
@@ -151,8 +162,12 @@ pub(crate) fn neighbour(dir: &Path) -> Result<()> {
     agent.wait_attached(&server)?;
     trainer.begin()?;
     let mut load = Load::for_seconds(2, 20.0).start(server.port, dir)?;
-    let event = until(&mut agent, "the neighbour", |gpus| Some(gpus["neighbours"].as_array()?.first()?.clone()))?;
-    ensure!((&event["inference"]["pid"], &event["training"]["pid"]) == (&pids[0].into(), &pids[1].into()), "{event}");
+    let event =
+        until(&mut agent, "the neighbour", |gpus| Some(gpus["neighbours"].as_array()?.first()?.clone()))?;
+    ensure!(
+        (&event["inference"]["pid"], &event["training"]["pid"]) == (&pids[0].into(), &pids[1].into()),
+        "{event}"
+    );
     ensure!(event["training"]["workload"] == "trainer" && event["device"] == uuid(0), "{event}");
     let gpus: Value = serde_json::from_str(&agent.get("/api/v1/gpus")?)?;
     let trains = process(&gpus, &uuid(0), pids[1]).context("the trainer is not on the device")?;
@@ -160,7 +175,8 @@ pub(crate) fn neighbour(dir: &Path) -> Result<()> {
     for part in ["training_command", "\"train\"", "steps_without_requests"] {
         ensure!(evidence.contains(part), "{part} is not in {evidence}");
     }
-    let server_evidence = process(&gpus, &uuid(0), pids[0]).context("the server is not on it")?["activity"].to_string();
+    let server_evidence =
+        process(&gpus, &uuid(0), pids[0]).context("the server is not on it")?["activity"].to_string();
     ensure!(server_evidence.contains("\"requests\""), "{server_evidence}");
     load.finish(LIMIT)?;
     trainer.finish()?;

@@ -36,7 +36,8 @@ pub(crate) fn instance(dir: &Path) -> Result<()> {
     let arguments = [&["--device", "0", "--uuid"], &WORK[..]].concat();
     let plan = Plan { name: "instance", arguments: &arguments, devices: 3, visible: Some(mig) };
     let memory = json!({"total": 1_u64 << 34, "reserved": 0, "used": 0});
-    let place = |last: u32| json!({"uuid": format!("MIG-66616b65-6375-6461-0000-{last:012}"), "memory": memory});
+    let place =
+        |last: u32| json!({"uuid": format!("MIG-66616b65-6375-6461-0000-{last:012}"), "memory": memory});
     let gpu = json!({
         "uuid": uuid(7), "name": "Fake GPU", "memory": memory,
         "mig": {"enabled": true, "pending": true, "instances": [place(1), place(2)]},
@@ -73,7 +74,14 @@ fn found(
     check(&mut job, devices, device, known, inferred, dir)
 }
 
-fn check(job: &mut Job, devices: &Value, device: &str, known: &str, inferred: bool, dir: &Path) -> Result<()> {
+fn check(
+    job: &mut Job,
+    devices: &Value,
+    device: &str,
+    known: &str,
+    inferred: bool,
+    dir: &Path,
+) -> Result<()> {
     let mut agent = jobs::watch(&[job], devices, dir)?;
     job.begin()?;
     let pid = job.pid();
@@ -85,7 +93,8 @@ fn check(job: &mut Job, devices: &Value, device: &str, known: &str, inferred: bo
     let gpus: Value = serde_json::from_str(&agent.get("/api/v1/gpus")?)?;
     let others = gpus["gpus"].as_array().into_iter().flatten().filter(|gpu| gpu["uuid"] != device);
     for other in others {
-        let is_there = other["processes"].as_array().into_iter().flatten().any(|process| process["pid"] == pid);
+        let is_there =
+            other["processes"].as_array().into_iter().flatten().any(|process| process["pid"] == pid);
         ensure!(!is_there, "it is on one device only: {gpus}");
     }
     job.finish()?;

@@ -63,7 +63,8 @@ impl Gpus {
             Some(device) => self.gpu(device).processes.get_or_insert_default(),
             None => &mut self.unplaced,
         };
-        let is_it = |other: &&mut GpuProcess| other.pid == process.party.pid && other.does == DeviceUse::Compute;
+        let is_it =
+            |other: &&mut GpuProcess| other.pid == process.party.pid && other.does == DeviceUse::Compute;
         if let Some(known) = list.iter_mut().find(is_it) {
             known.activity = Some(activity);
             return;

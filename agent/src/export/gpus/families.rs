@@ -86,7 +86,11 @@ fn write_occupancy(view: &View, metrics: &Metrics) {
     }
     for (device, pairs) in &view.contention {
         for (labels, ratio) in inflation(pairs) {
-            metrics.set(Id::GpuContentionInflation, &[device, label(Some(labels[0])), label(Some(labels[1]))], ratio);
+            metrics.set(
+                Id::GpuContentionInflation,
+                &[device, label(Some(labels[0])), label(Some(labels[1]))],
+                ratio,
+            );
         }
     }
 }

@@ -74,7 +74,9 @@ mod tests {
         assert!(gpus.news(seen(1, &[]), now).is_none());
         assert!(gpus.news(seen(1, std::slice::from_ref(&checkpoint)), now).is_some());
         assert!(gpus.news(seen(1, &[]), now).is_none(), "it is still one that writes checkpoints");
-        let Some(Observation::GpuProcess(other)) = gpus.news(seen(2, &[]), now) else { panic!("another process") };
+        let Some(Observation::GpuProcess(other)) = gpus.news(seen(2, &[]), now) else {
+            panic!("another process")
+        };
         assert_eq!(other.signs, []);
     }
 }

@@ -83,14 +83,16 @@ pub(super) const ROWS: &[Row] = &[
         ),
         Loc::None,
     ),
-    reset("cuDevicePrimaryCtxRelease", &[
-        legacy("cuDevicePrimaryCtxRelease"),
-        legacy("cuDevicePrimaryCtxRelease_v2"),
-    ], "CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)"),
-    reset("cuDevicePrimaryCtxReset", &[
-        legacy("cuDevicePrimaryCtxReset"),
-        legacy("cuDevicePrimaryCtxReset_v2"),
-    ], "CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)"),
+    reset(
+        "cuDevicePrimaryCtxRelease",
+        &[legacy("cuDevicePrimaryCtxRelease"), legacy("cuDevicePrimaryCtxRelease_v2")],
+        "CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)",
+    ),
+    reset(
+        "cuDevicePrimaryCtxReset",
+        &[legacy("cuDevicePrimaryCtxReset"), legacy("cuDevicePrimaryCtxReset_v2")],
+        "CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)",
+    ),
     of(
         row(
             "cuDeviceGet",

@@ -22,7 +22,8 @@ pub fn pod_uid(cgroup: &str) -> Option<String> {
 fn uid_in_segment(segment: &str) -> Option<String> {
     let segment = segment.strip_suffix(".slice").unwrap_or(segment);
     let (before, uid) = segment.rsplit_once("pod")?;
-    let is_uid = (8..=64).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_hexdigit() || b"-_".contains(&b));
+    let is_uid =
+        (8..=64).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_hexdigit() || b"-_".contains(&b));
     (is_uid && (before.is_empty() || before.ends_with('-'))).then(|| uid.replace('_', "-"))
 }
 
@@ -62,10 +63,15 @@ mod tests {
         let cases = [
             (format!("0::/kubepods/burstable/pod{uid}/{id}"), Some(uid)),
             (
-                format!("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{id}.scope"),
+                format!(
+                    "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{id}.scope"
+                ),
                 Some(uid),
             ),
-            (format!("0::/system.slice/containerd.service/kubepods-pod{under}.slice:cri-containerd:{id}"), Some(uid)),
+            (
+                format!("0::/system.slice/containerd.service/kubepods-pod{under}.slice:cri-containerd:{id}"),
+                Some(uid),
+            ),
             (format!("0::/docker/{id}"), None),
             ("0::/user.slice/tripod12345678".to_owned(), None),
             (String::new(), None),

@@ -14,11 +14,29 @@ const MAX_LINES: usize = 1 << 17;
 /// Most devices of `CUDA_VISIBLE_DEVICES` that are kept.
 const MAX_VISIBLE: usize = 64;
 /// Words of launchers of training, and of scripts named for it.
-const TRAINING: [&str; 9] =
-    ["torchrun", "deepspeed", "accelerate", "torch.distributed", "horovodrun", "train", "finetune", "pretrain", "sft"];
+const TRAINING: [&str; 9] = [
+    "torchrun",
+    "deepspeed",
+    "accelerate",
+    "torch.distributed",
+    "horovodrun",
+    "train",
+    "finetune",
+    "pretrain",
+    "sft",
+];
 /// Words of inference servers.
-const SERVING: [&str; 9] =
-    ["vllm", "sglang", "tritonserver", "text-generation-launcher", "text-generation-server", "llama-server", "ollama", "lmdeploy", "torchserve"];
+const SERVING: [&str; 9] = [
+    "vllm",
+    "sglang",
+    "tritonserver",
+    "text-generation-launcher",
+    "text-generation-server",
+    "llama-server",
+    "ollama",
+    "lmdeploy",
+    "torchserve",
+];
 /// Endings of checkpoints' names.
 const CHECKPOINTS: [&str; 6] = ["pt", "pth", "ckpt", "safetensors", "distcp", "bin"];
 /// What PyTorch names the memory that it shares with its data loaders.
@@ -93,9 +111,8 @@ impl ProcFs {
             return Vec::new();
         }
         let gpus = fs::read_dir(self.root.join("driver/nvidia/gpus")).into_iter().flatten().flatten();
-        let by_minor: BTreeMap<u32, String> = gpus
-            .filter_map(|gpu| Some((minor(&gpu.path())?, gpu.file_name().into_string().ok()?)))
-            .collect();
+        let by_minor: BTreeMap<u32, String> =
+            gpus.filter_map(|gpu| Some((minor(&gpu.path())?, gpu.file_name().into_string().ok()?))).collect();
         minors.iter().filter_map(|minor| by_minor.get(minor).cloned()).collect()
     }
 
@@ -104,7 +121,8 @@ impl ProcFs {
         let children = all.iter().filter(|child| child.ppid == stat.pid);
         let own = self.exe(stat.pid).ok();
         let is_loader = |child: &&Stat| {
-            child.comm.starts_with("pt_data_worker") || shares && own.is_some() && self.exe(child.pid).ok() == own
+            child.comm.starts_with("pt_data_worker")
+                || shares && own.is_some() && self.exe(child.pid).ok() == own
         };
         u32::try_from(children.filter(is_loader).count()).unwrap_or(u32::MAX)
     }
@@ -150,7 +168,9 @@ fn visible(list: &str) -> Vec<String> {
         let number = !name.is_empty() && name.len() <= 3 && name.bytes().all(|b| b.is_ascii_digit());
         let uuid = name.strip_prefix("GPU-").or(name.strip_prefix("MIG-"));
         number
-            || uuid.is_some_and(|uuid| uuid.len() <= 64 && uuid.bytes().all(|b| b.is_ascii_hexdigit() || b"-/GPU".contains(&b)))
+            || uuid.is_some_and(|uuid| {
+                uuid.len() <= 64 && uuid.bytes().all(|b| b.is_ascii_hexdigit() || b"-/GPU".contains(&b))
+            })
     };
     list.split(',').map(str::trim).take_while(is_device).take(MAX_VISIBLE).map(str::to_owned).collect()
 }
@@ -160,7 +180,10 @@ fn command_signs(cmdline: &[u8]) -> Vec<Sign> {
     let arguments: Vec<&str> =
         cmdline.split(|&b| b == 0).take(8).filter_map(|text| std::str::from_utf8(text).ok()).collect();
     // Options can have any value; what is run has none of these.
-    let names = arguments.iter().filter(|text| !text.starts_with('-')).map(|text| text.rsplit('/').next().unwrap_or(text));
+    let names = arguments
+        .iter()
+        .filter(|text| !text.starts_with('-'))
+        .map(|text| text.rsplit('/').next().unwrap_or(text));
     let mut signs = Vec::new();
     for name in names {
         if let Some(word) = TRAINING.iter().find(|word| is_word(name, word)) {
@@ -179,7 +202,10 @@ fn command_signs(cmdline: &[u8]) -> Vec<Sign> {
 fn is_word(name: &str, word: &str) -> bool {
     let before = |rest: &str| rest.is_empty() || rest.starts_with(['.', '_', '-']);
     name.strip_prefix(word).is_some_and(before)
-        || name.strip_suffix(".py").and_then(|stem| stem.strip_suffix(word)).is_some_and(|rest| rest.ends_with(['_', '-', '.']))
+        || name
+            .strip_suffix(".py")
+            .and_then(|stem| stem.strip_suffix(word))
+            .is_some_and(|rest| rest.ends_with(['_', '-', '.']))
 }
 
 /// The ending of a name as checkpoints have it.
@@ -256,20 +282,26 @@ mod tests {
         write("7/cmdline", "python\0train.py\0");
         write("7/environ", "WORLD_SIZE=2\0");
         write("7/cgroup", "0::/kubepods/burstable/pod01234567-89ab/x");
-        write("7/maps", "7f00-7f01 r-xp 0 0:0 1 /usr/lib/libnccl.so.2\n7f02-7f03 rw-s 0 0:0 2 /dev/shm/torch_1_2\n");
+        write(
+            "7/maps",
+            "7f00-7f01 r-xp 0 0:0 1 /usr/lib/libnccl.so.2\n7f02-7f03 rw-s 0 0:0 2 /dev/shm/torch_1_2\n",
+        );
         write("7/fdinfo/5", "pos:\t0\nflags:\t0100001\n");
         write("7/fdinfo/6", "pos:\t0\nflags:\t0100000\n");
         write("8/x", "");
         write("driver/nvidia/gpus/0000:3b:00.0/information", "Model: \tX\nDevice Minor: \t 1\n");
         fs::create_dir_all(root.path().join("7/fd")).unwrap();
-        for (name, target) in [("3", "/dev/nvidia1"), ("4", "/dev/nvidiactl"), ("5", "/out/model.pt"), ("6", "/in/base.ckpt")] {
+        for (name, target) in
+            [("3", "/dev/nvidia1"), ("4", "/dev/nvidiactl"), ("5", "/out/model.pt"), ("6", "/in/base.ckpt")]
+        {
             symlink(target, root.path().join("7/fd").join(name)).unwrap();
         }
         for pid in ["7", "8"] {
             symlink("/usr/bin/python3", root.path().join(pid).join("exe")).unwrap();
         }
         let procfs = ProcFs::new(root.path());
-        let all = [stat(7, 1, "python"), stat(8, 7, "python"), stat(9, 7, "pt_data_worker"), stat(10, 7, "sh")];
+        let all =
+            [stat(7, 1, "python"), stat(8, 7, "python"), stat(9, 7, "pt_data_worker"), stat(10, 7, "sh")];
         let seen = procfs.gpu_process(&all[0], &all).unwrap();
         assert_eq!(seen.open_devices, ["0000:3b:00.0"]);
         assert_eq!(seen.pod.as_deref(), Some("01234567-89ab"));

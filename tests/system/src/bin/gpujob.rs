@@ -51,7 +51,17 @@ impl Arguments {
             }
         }
         let (libcuda, stop) = (libcuda.context("--libcuda is missing")?, stop.context("--stop is missing")?);
-        Ok(Self { libcuda, start, working, stop, devices, kernels, units, pause: Duration::from_micros(pause), uuid })
+        Ok(Self {
+            libcuda,
+            start,
+            working,
+            stop,
+            devices,
+            kernels,
+            units,
+            pause: Duration::from_micros(pause),
+            uuid,
+        })
     }
 }
 
@@ -63,8 +73,11 @@ fn main() -> Result<()> {
     let driver = Driver::open(&arguments.libcuda)?;
     driver.call("cuInit", |function: extern "C" fn(c_uint) -> c_uint| function(0))?;
     thread::scope(|scope| {
-        let jobs: Vec<_> =
-            arguments.devices.iter().map(|&device| scope.spawn(|| work(&driver, device, &arguments))).collect();
+        let jobs: Vec<_> = arguments
+            .devices
+            .iter()
+            .map(|&device| scope.spawn(|| work(&driver, device, &arguments)))
+            .collect();
         jobs.into_iter().try_for_each(|job| job.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
     })
 }
@@ -72,7 +85,17 @@ fn main() -> Result<()> {
 /// On the legacy default stream, whose handle is the same in every context.
 fn work(driver: &Driver, ordinal: c_int, arguments: &Arguments) -> Result<()> {
     type Launch = extern "C" fn(
-        Raw, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Raw, *mut Raw, *mut Raw,
+        Raw,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        Raw,
+        *mut Raw,
+        *mut Raw,
     ) -> c_uint;
     let (mut device, mut context, mut module, mut function) = (0, null_mut(), null_mut(), null_mut());
     let get = |call: extern "C" fn(*mut c_int, c_int) -> c_uint| call(&raw mut device, ordinal);
@@ -85,10 +108,12 @@ fn work(driver: &Driver, ordinal: c_int, arguments: &Arguments) -> Result<()> {
     let retain = |call: extern "C" fn(*mut Raw, c_int) -> c_uint| call(&raw mut context, device);
     driver.call("cuDevicePrimaryCtxRetain", retain)?;
     driver.call("cuCtxSetCurrent", |call: extern "C" fn(Raw) -> c_uint| call(context))?;
-    let load = |call: extern "C" fn(*mut Raw, *const c_char) -> c_uint| call(&raw mut module, c"kernel".as_ptr());
+    let load =
+        |call: extern "C" fn(*mut Raw, *const c_char) -> c_uint| call(&raw mut module, c"kernel".as_ptr());
     driver.call("cuModuleLoadData", load)?;
     let name = c"kernel".as_ptr();
-    let find = |call: extern "C" fn(*mut Raw, Raw, *const c_char) -> c_uint| call(&raw mut function, module, name);
+    let find =
+        |call: extern "C" fn(*mut Raw, Raw, *const c_char) -> c_uint| call(&raw mut function, module, name);
     driver.call("cuModuleGetFunction", find)?;
     let launch: Launch = driver.function("cuLaunchKernel")?;
     let synchronize: extern "C" fn(Raw) -> c_uint = driver.function("cuStreamSynchronize")?;
