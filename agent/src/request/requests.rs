@@ -147,6 +147,11 @@ impl Requests {
         self.services.iter().map(|(id, service)| (*id, service.live.len()))
     }
 
+    /// A service has no request in flight.
+    pub fn is_idle(&self, service: ServiceId) -> bool {
+        self.services.get(&service).is_none_or(|service| service.live.is_empty())
+    }
+
     /// A request that one in flight seems to be forwarded by takes its place in the books of a common service, so
     /// that nothing counts twice.
     fn forwarded(&mut self, id: ExchangeId, service: ServiceId, client: Option<Client>, sight: Sight) {
@@ -307,9 +312,9 @@ impl Requests {
     fn may_work(&self, exchange: &Exchange, live: &Live) -> bool {
         let service = self.services.get(&live.service);
         let times = live.read_ns.or(exchange.read_done_ns).zip(exchange.last_byte_out_ns);
-        service.zip(times).is_some_and(|(service, (read, end))| {
-            service.engine(exchange.pid, read, end) != Choice::Idle
-        })
+        service
+            .zip(times)
+            .is_some_and(|(service, (read, end))| service.engine(exchange.pid, read, end) != Choice::Idle)
     }
 
     /// Assigns steps to a request that is over.
