@@ -307,9 +307,9 @@ impl Requests {
     fn may_work(&self, exchange: &Exchange, live: &Live) -> bool {
         let service = self.services.get(&live.service);
         let times = live.read_ns.or(exchange.read_done_ns).zip(exchange.last_byte_out_ns);
-        service.zip(times).is_some_and(|(service, (read, end))| {
-            service.engine(exchange.pid, read, end) != Choice::Idle
-        })
+        service
+            .zip(times)
+            .is_some_and(|(service, (read, end))| service.engine(exchange.pid, read, end) != Choice::Idle)
     }
 
     /// Assigns steps to a request that is over.
