@@ -3,6 +3,7 @@
 //! A function with a known shape is one more row here and no new kernel code: the row's cookie tells the program
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
+mod context;
 mod copy;
 mod launch;
 mod memory;
@@ -83,6 +84,15 @@ impl Row {
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
             Class::Alloc | Class::Free => &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN],
+            Class::ContextSet | Class::ContextPush | Class::ContextPop => &[names::PROG_CONTEXT_CURRENT],
+            Class::ContextCreate
+            | Class::ContextRetain
+            | Class::ContextDestroy
+            | Class::ContextReset
+            | Class::DeviceGet
+            | Class::DeviceUuid
+            | Class::DeviceBus
+            | Class::DeviceByBus => &[names::PROG_CONTEXT_ENTER, names::PROG_CONTEXT_RETURN],
             Class::Resolve => &[names::PROG_RESOLVE_ENTER, names::PROG_RESOLVE_RETURN],
             Class::ModuleLoad | Class::LibraryLoad | Class::Link | Class::GraphInstantiate | Class::Init => {
                 &[names::PROG_RARE_ENTER, names::PROG_RARE_RETURN]
@@ -134,6 +144,7 @@ const GROUPS: &[&[Row]] = &[
     order::ROWS,
     copy::ROWS,
     memory::ROWS,
+    context::ROWS,
     resolve::ROWS,
     rare::ROWS,
     runtime::ROWS,

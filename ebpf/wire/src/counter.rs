@@ -75,6 +75,10 @@ counters! {
     DropTls = "drop_tls_ring_full",
     /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
     PlaintextUnreadable = "plaintext_unreadable",
+    /// Context and device records lost because the ring buffer was full.
+    DropContext = "drop_context_ring_full",
+    /// Contexts pushed on so many others that the lowest are forgotten: what is current after as many pops is unknown.
+    ContextStackFull = "context_stack_full",
     /// Bytes on TCP connections that moved without a call that was seen (tier B: `io_uring` and 32-bit calls; either
     /// tier: `splice` out of a socket, reads without a copy): each lot of them is a gap of known length.
     BytesUnseen = "bytes_unseen",

@@ -58,6 +58,8 @@ pub enum Kind {
     Step = 16,
     /// [`cuda::Memory`]: one call of a memory row.
     Memory = 17,
+    /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
+    Context = 18,
     /// [`rare::Resolved`]: the driver gave somebody the address of a function.
     Resolved = 24,
     /// [`rare::Rare`]: one call of a rare row.
@@ -89,6 +91,7 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            18 => Self::Context,
             24 => Self::Resolved,
             25 => Self::Rare,
             32 => Self::Exec,
