@@ -31,7 +31,8 @@ class Plan:
         self.shape = shape and shape(self, asked)
         self.streaming = bool(asked.get("stream", self.path.startswith("/api/")))
         limits = [asked.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
-        self.tokens = next(filter(None, [*limits, (asked.get("options") or {}).get("num_predict")]), 8)
+        inner = [(asked.get("options") or {}).get("num_predict"), (asked.get("sampling_params") or {}).get("max_new_tokens")]
+        self.tokens = next(filter(None, [*limits, *inner]), 8)
         self.chat = "messages" in asked or not path.endswith("/completions")
         self.status, self.outcome, self.reason = 200, "ok", "stop"
         self.usage = bool((asked.get("stream_options") or {}).get("include_usage"))

@@ -30,7 +30,7 @@ class Messages:
         kinds = [
             ({"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", "lorem "),
             ({"type": "text", "text": ""}, "text_delta", "text", "lorem "),
-            ({"type": "tool_use", "id": "t", "name": "f", "input": {}}, "input_json_delta", "partial_json", '"lorem "'),
+            ({"type": "tool_use", "id": "t", "name": "lorem", "input": {}}, "input_json_delta", "partial_json", '"lorem "'),
         ]
         return kinds[index % 3]
 
@@ -120,7 +120,29 @@ class Ollama:
         yield json.dumps(last).encode() + b"\n"
 
 
+class Generate:
+    """SGLang: each event repeats the text so far, and lists its tokens."""
+
+    def __init__(self, plan, asked):
+        self.plan = plan
+
+    def event(self, tokens, reason=None):
+        text = "lorem ipsum dolor " * (8 * tokens)
+        counts = {"id": self.plan.name, "prompt_tokens": 9, "completion_tokens": tokens, "finish_reason": reason}
+        return {"text": text, "output_ids": list(range(tokens)), "meta_info": counts}
+
+    def whole(self):
+        return json.dumps(self.event(self.plan.tokens, {"type": "stop"})).encode()
+
+    def stream(self):
+        for tokens in range(1, self.plan.tokens + 1):
+            reason = {"type": "stop"} if tokens == self.plan.tokens else None
+            yield b"data: " + json.dumps(self.event(tokens, reason)).encode() + b"\n\n"
+        yield b"data: [DONE]\n\n"
+
+
 SHAPES = {
+    "/generate": (Generate, "text/event-stream"),
     "/v1/messages": (Messages, "text/event-stream"),
     "/v1/responses": (Responses, "text/event-stream"),
     "/api/chat": (Ollama, "application/x-ndjson"),

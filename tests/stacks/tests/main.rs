@@ -6,6 +6,7 @@
 mod capture;
 mod clients;
 mod driver;
+mod events;
 mod http;
 mod http2;
 mod identity;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use stacks::compare::Report;
+use stacks::gaps;
 use stacks::machine::Need;
 use stacks::peer::Peer;
 use stacks::watch::Watch;
@@ -34,12 +36,13 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 13] = [
+const GROUPS: [&[(&str, Need, Test)]; 14] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
     clients::TESTS,
     http::TESTS,
+    events::TESTS,
     http2::TESTS,
     capture::TESTS,
     tiers::TESTS,
@@ -82,9 +85,13 @@ fn expect_all(
     dir: &Path,
 ) -> Result<()> {
     watch.records(peer.port, count)?;
+    let recording = watch.agent.recording().to_owned();
     let records = watch.finish(peer.port)?;
     peer.stop()?;
-    judge(&Report::new(&peer.truth()?, clients, &records), count, dir)
+    let truths = peer.truth()?;
+    let mut report = Report::new(&truths, clients, &records);
+    report.every_gap(&truths, &gaps::measured(&recording, peer.port)?);
+    judge(&report, count, dir)
 }
 
 /// Prints the figures and says what does not hold.
