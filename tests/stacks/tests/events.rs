@@ -33,7 +33,7 @@ fn events_of_3000_bytes(dir: &Path) -> Result<()> {
 }
 
 fn text_that_repeats_itself_to_20_kb(dir: &Path) -> Result<()> {
-    let body = r#"{"text":"a","sampling_params":{"max_new_tokens":140},"stream":true}"#;
+    let body = r#"{"text":"a","sampling_params":{"max_new_tokens":140},"words":24,"stream":true}"#;
     first_shows_the_rest(dir, |n| post("/generate", &format!("l{n}"), "", body))
 }
 
