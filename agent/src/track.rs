@@ -127,6 +127,8 @@ impl Tracker {
                 Some(service) => out.push(Tracked::Memory { service, memory }),
                 None => health.ignore("memory_without_service"),
             },
+            // Whose device that is, is kept beside the tracker, in `placement`.
+            Event::Context(_) => {}
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
@@ -135,7 +137,12 @@ impl Tracker {
                 None => health.ignore("tls_without_service"),
             },
             // For discovery; it answers with an observation when the process matters.
+            Event::CudaSeen(record) if record.child == record.header.tgid => {
+                self.processes.admitted(&record, health);
+            }
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
+            // What they tell is kept beside the tracker, in `coverage`.
+            Event::Resolved(_) | Event::Rare(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
         }
     }
@@ -143,6 +150,11 @@ impl Tracker {
     /// Name of a service, as exported; empty for an id that was never given.
     pub fn service_name(&self, id: ServiceId) -> &str {
         self.processes.service_name(id)
+    }
+
+    /// Name of the service of a living process.
+    pub fn service_of(&self, pid: u32) -> Option<&str> {
+        self.processes.service(pid).map(|id| self.service_name(id))
     }
 
     /// Name of a process of a service, also for a while after its end.
@@ -212,8 +224,8 @@ impl Tracker {
             Observation::KernelCounters { counters } => health.kernel = counters,
             // What is open now has not ended: it is not reported as if it had.
             Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
-            // What NVML told is kept beside the tracker, in `device`.
-            Observation::Start { .. } | Observation::Nvml(_) => {}
+            // What is told of GPUs is kept beside the tracker, in `device` and `placement`.
+            Observation::Start { .. } | Observation::Nvml(_) | Observation::GpuProcess(_) => {}
         }
     }
 

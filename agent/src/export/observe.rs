@@ -8,6 +8,7 @@ use super::{
     prometheus::{Metrics, OVERFLOW},
 };
 use crate::{
+    coverage::RareKind,
     pipeline::Output,
     request::{RequestRecord, record::Outcome},
 };
@@ -25,6 +26,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
         Output::Memory { service, memory } => self::memory(metrics, service, memory),
+        Output::Rare { service, rare } => self::rare(metrics, service, rare),
         Output::WantWhole(_) => {}
     }
 }
@@ -124,12 +126,23 @@ fn memory(metrics: &Metrics, service: &str, memory: &wire::cuda::Memory) {
     }
 }
 
+fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
+    let id = match RareKind::of(rare.class) {
+        Some(RareKind::ModuleLoad | RareKind::LibraryLoad | RareKind::Link) => Id::CudaModuleLoad,
+        Some(RareKind::GraphInstantiate) => Id::CudaGraphInstantiate,
+        // Once in the life of a process.
+        Some(RareKind::Init) | None => return,
+    };
+    let took = rare.header.time_ns.saturating_sub(rare.enter_ns);
+    metrics.observe(id, &[label(Some(service))], seconds(took));
+}
+
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
 /// A name from a target as a label value.
-fn label(name: Option<&str>) -> &str {
+pub(super) fn label(name: Option<&str>) -> &str {
     match name {
         None | Some("") => UNKNOWN,
         Some(name) if name.len() > MAX_LABEL => OVERFLOW,
@@ -303,6 +316,7 @@ mod tests {
             row: 0,
             flags: 0,
             result: 0,
+            context: 0,
         };
         let text = expose(&[Output::Step { service: "s".into(), step }]);
         check(

@@ -8,10 +8,12 @@ use std::{
 
 use serde::Serialize;
 
-use super::{gpus, json, metrics::Id, process, prometheus::Metrics};
+use super::{coverage, gpus, json, metrics::Id, process, prometheus::Metrics};
 use crate::{
+    coverage::Coverage,
     device::Devices,
     health::{Health, NvmlHealth},
+    occupancy::View,
     probe,
     track::TlsCounts,
 };
@@ -68,6 +70,10 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// Who is on them.
+    pub occupancy: Arc<View>,
+    /// Whose work on them is seen.
+    pub coverage: Coverage,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// TLS as far as it was seen, by service.
@@ -150,6 +156,7 @@ impl Snapshot {
         self.write_probes(metrics);
         self.write_recording(metrics);
         gpus::write(self, metrics);
+        coverage::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
         metrics.clear(Id::InFlight);
@@ -252,6 +259,8 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            occupancy: Arc::default(),
+            coverage: Coverage::default(),
             in_flight,
             tls,
             lag_ns: 500_000_000,

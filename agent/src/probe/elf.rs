@@ -23,6 +23,8 @@ const MAX_FILE: u64 = 4 << 30;
 const MAX_READ: u64 = 32 << 20;
 /// No driver is near this number of dynamic symbols.
 const MAX_SYMBOLS: usize = 1 << 20;
+/// Names of other functions that are kept.
+const MAX_OTHERS: usize = 64;
 /// First bytes of a function, enough for its first two instructions.
 pub const PROLOGUE: usize = 16;
 
@@ -61,20 +63,26 @@ pub struct Function {
     pub prologue: [u8; PROLOGUE],
 }
 
-/// What is known of a file.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found<'n> {
-    /// Its exported functions among those that were asked for.
+/// The section in which Go's linker says how it built a program; it stays when symbols are stripped.
+const GO_SECTION: &str = ".go.buildinfo";
+
+/// What was found in a file.
+#[derive(Debug, Default)]
+pub struct Exports<'n> {
+    /// The exported functions among those that were wanted. Absent ones are simply not here.
     pub functions: BTreeMap<&'n str, Function>,
+    /// Names of other exported functions that were asked about, [`MAX_OTHERS`] at most.
+    pub others: Vec<String>,
     /// It was linked by Go, whatever else is in it.
     pub is_go: bool,
 }
 
-/// The section in which Go's linker says how it built a program; it stays when symbols are stripped.
-const GO_SECTION: &str = ".go.buildinfo";
-
-/// Finds the exported functions among `wanted`. Absent ones are simply not in the result.
-pub fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Found<'n>, ElfError> {
+/// Finds the exported functions among `wanted`, and the names of those for which `is_other`.
+pub fn exports<'n>(
+    file: &File,
+    wanted: &[&'n str],
+    is_other: impl Fn(&str) -> bool,
+) -> Result<Exports<'n>, ElfError> {
     let bytes = file.metadata()?.len();
     if bytes > MAX_FILE {
         return Err(ElfError::TooLarge { bytes });
@@ -85,7 +93,7 @@ pub fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Found<'n>, ElfError> 
     if machine != NATIVE_MACHINE {
         return Err(ElfError::Machine { machine });
     }
-    let mut found = BTreeMap::new();
+    let mut found = Exports::default();
     for (index, symbol) in elf.dynamic_symbols().enumerate() {
         if index >= MAX_SYMBOLS {
             return Err(ElfError::TooManySymbols);
@@ -95,18 +103,30 @@ pub fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Found<'n>, ElfError> 
             continue;
         }
         let Ok(name) = symbol.name() else { continue };
-        let Some(&name) = wanted.iter().find(|&&candidate| candidate == name) else { continue };
+        let Some(&name) = wanted.iter().find(|&&candidate| candidate == name) else {
+            if found.others.len() < MAX_OTHERS && is_other(name) {
+                found.others.push(name.to_owned());
+            }
+            continue;
+        };
         if let Some(offset) = code_offset(&elf, symbol.address(), bytes) {
-            found.insert(name, Function { offset, prologue: [0; PROLOGUE] });
+            found.functions.insert(name, Function { offset, prologue: [0; PROLOGUE] });
         }
     }
-    let is_go = elf.section_by_name(GO_SECTION).is_some();
+    found.is_go = elf.section_by_name(GO_SECTION).is_some();
     drop(elf);
     drop(bounded);
-    for function in found.values_mut() {
+    for function in found.functions.values_mut() {
         read_prologue(file, function)?;
     }
-    Ok(Found { functions: found, is_go })
+    Ok(found)
+}
+
+/// The function at an offset of the file.
+pub fn function_at(file: &File, offset: u64) -> io::Result<Function> {
+    let mut function = Function { offset, prologue: [0; PROLOGUE] };
+    read_prologue(file, &mut function)?;
+    Ok(function)
 }
 
 /// A file of which only so much is read: the sizes of tables in it are whatever its author wrote there, and a table
@@ -185,6 +205,10 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
+        exports(file, wanted, |_| false).map(|found| found.functions)
+    }
 
     /// A library that every test process maps: libc.
     fn libc() -> File {

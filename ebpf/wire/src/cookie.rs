@@ -69,10 +69,46 @@ pub enum Class {
     Alloc = 12,
     /// Frees device memory; `object` is the address.
     Free = 13,
+    /// Makes a context and makes it current; `object` is the pointer to where its handle is returned, `bytes` the device.
+    ContextCreate = 24,
+    /// Gives a device's primary context; arguments as above. The current one stays.
+    ContextRetain = 25,
+    /// Replaces the thread's current context; `object` is the context, 0 for none.
+    ContextSet = 26,
+    /// Makes a context current on top of the others; `object` is the context.
+    ContextPush = 27,
+    /// Takes the thread's current context away.
+    ContextPop = 28,
+    /// Destroys a context; `object` is the context.
+    ContextDestroy = 29,
+    /// Gives up a device's primary context, or resets it; `bytes` is the device.
+    ContextReset = 30,
+    /// Tells the device behind an ordinal; `object` is the pointer to where it is returned, `bytes` the ordinal.
+    DeviceGet = 31,
+    /// Tells the UUID of a device; `object` is the pointer to where it is returned, `bytes` the device.
+    DeviceUuid = 80,
+    /// Tells the PCI address of a device as text; likewise.
+    DeviceBus = 81,
+    /// Tells the device at a PCI address; `object` is the pointer to where it is returned, `bytes` the pointer to the text.
+    DeviceByBus = 82,
+    /// Looks a function up by name; `object` is the pointer to where its address is returned, `bytes` the one to where
+    /// it is said whether there is such a function.
+    Resolve = 32,
+    /// Loads a module: its kernels may be compiled now.
+    ModuleLoad = 40,
+    /// Loads a library of kernels, likewise.
+    LibraryLoad = 41,
+    /// Compiles and links kernels.
+    Link = 42,
+    /// Makes a graph executable.
+    GraphInstantiate = 43,
+    /// Initialises the driver.
+    Init = 44,
 }
 
 impl Class {
-    const fn from_u8(n: u8) -> Option<Self> {
+    /// The class behind a number of a record; `None` if it is unknown.
+    pub const fn from_u8(n: u8) -> Option<Self> {
         Some(match n {
             1 => Self::Launch,
             2 => Self::GraphLaunch,
@@ -87,6 +123,23 @@ impl Class {
             11 => Self::WaitEvent,
             12 => Self::Alloc,
             13 => Self::Free,
+            24 => Self::ContextCreate,
+            25 => Self::ContextRetain,
+            26 => Self::ContextSet,
+            27 => Self::ContextPush,
+            28 => Self::ContextPop,
+            29 => Self::ContextDestroy,
+            30 => Self::ContextReset,
+            31 => Self::DeviceGet,
+            80 => Self::DeviceUuid,
+            81 => Self::DeviceBus,
+            82 => Self::DeviceByBus,
+            32 => Self::Resolve,
+            40 => Self::ModuleLoad,
+            41 => Self::LibraryLoad,
+            42 => Self::Link,
+            43 => Self::GraphInstantiate,
+            44 => Self::Init,
             _ => return None,
         })
     }
@@ -96,6 +149,11 @@ impl Class {
 pub const FLAG_PER_THREAD: u8 = 1;
 /// The call returns only when the copy is done: it is a result marker as well (synchronous copies).
 pub const FLAG_BLOCKING: u8 = 2;
+/// The function is the runtime's: its calls count only in processes that are in [`crate::names::FALLBACK`], since
+/// everywhere else the driver, which it calls, counts them.
+pub const FLAG_RUNTIME: u8 = 0x40;
+/// The place is no exported function of the driver, but one that its users were given the address of.
+pub const FLAG_INNER: u8 = 0x80;
 
 /// A decoded cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +256,7 @@ mod tests {
             Loc::Deref(0),
             Loc::Deref(63),
         ];
-        for class in (1..=13).filter_map(Class::from_u8) {
+        for class in (1..=u8::MAX).filter_map(Class::from_u8) {
             for stream in locations {
                 let cookie =
                     Cookie { row: 0xabcd, stream, bytes: Loc::Arg(2), object: Loc::None, class, flags: 3 };

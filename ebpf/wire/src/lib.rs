@@ -12,6 +12,7 @@ pub mod counter;
 pub mod cuda;
 pub mod names;
 pub mod process;
+pub mod rare;
 pub mod socket;
 pub mod tls;
 
@@ -57,6 +58,12 @@ pub enum Kind {
     Step = 16,
     /// [`cuda::Memory`]: one call of a memory row.
     Memory = 17,
+    /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
+    Context = 18,
+    /// [`rare::Resolved`]: the driver gave somebody the address of a function.
+    Resolved = 24,
+    /// [`rare::Rare`]: one call of a rare row.
+    Rare = 25,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -84,6 +91,9 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            18 => Self::Context,
+            24 => Self::Resolved,
+            25 => Self::Rare,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,

@@ -329,6 +329,28 @@ class Reader(io.RawIOBase):
         return self.conn.recv_into(room)
 
 
+class Splicer(io.RawIOBase):
+    """Reads heads, each sent in one piece, as usual, and bodies through a pipe."""
+
+    def __init__(self, conn):
+        self.conn = conn
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        room = memoryview(buffer)
+        seen = self.conn.recv(len(room), socket.MSG_PEEK)
+        if not seen or seen.startswith(b"POST "):
+            return self.conn.recv_into(room[: seen.find(b"\r\n\r\n") + 4] if seen else room)
+        read, write = os.pipe()
+        size = os.splice(self.conn.fileno(), write, len(room))
+        os.readv(read, [room[:size]])
+        os.close(read)
+        os.close(write)
+        return size
+
+
 PATHS = {
     "/segments": segments,
     "/coalesced": coalesced,
@@ -436,6 +458,11 @@ def again(listener):
 def reads(listener):
     """Requests are read by every call there is."""
     accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Reader(conn), 8192)))
+
+
+def splices(listener):
+    """Bodies of requests never are in a buffer that was read into from the socket."""
+    accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Splicer(conn), 8192)))
 
 
 def one_by_one(listener):

@@ -108,7 +108,7 @@ fn wall(text: &str) -> Result<SystemTime> {
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds))
 }
 
-fn io_uring(way: &str, dir: &Path) -> Result<Peer> {
+pub(crate) fn io_uring(way: &str, dir: &Path) -> Result<Peer> {
     let [include, library] = machine::liburing_arguments()?;
     let mut command = Command::new(machine::compile("iouring.c", dir, &[&include, &library])?);
     command.arg(way);
@@ -141,17 +141,25 @@ fn r51_io_uring_whole(dir: &Path) -> Result<()> {
 
 /// Requests and heads go by ordinary calls, bodies by `io_uring`: their sizes are exact and the gap is marked.
 fn r51_io_uring_body(dir: &Path) -> Result<()> {
-    unreadable_bodies(io_uring("body", dir)?, dir)
+    let peer = io_uring("body", dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    unreadable_bodies(peer, watch)
 }
 
 /// Bodies go by 32-bit system calls, whose arguments are elsewhere: seen, sized, and marked as a gap.
 fn r55_32_bit_calls(dir: &Path) -> Result<()> {
-    let command = Command::new(machine::compile("int80.c", dir, &[])?);
-    unreadable_bodies(Peer::start("int80", command, dir)?, dir)
+    let peer = int80(dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    unreadable_bodies(peer, watch)
 }
 
-fn unreadable_bodies(mut peer: Peer, dir: &Path) -> Result<()> {
-    let mut watch = Watch::ports(&[peer.port], dir)?;
+pub(crate) fn int80(dir: &Path) -> Result<Peer> {
+    let command = Command::new(machine::compile("int80.c", dir, &[])?);
+    Peer::start("int80", command, dir)
+}
+
+/// Of each answer the head is known, and how many bytes there were.
+pub(crate) fn unreadable_bodies(mut peer: Peer, mut watch: Watch) -> Result<()> {
     let mut sizes = Vec::new();
     for number in 0..10 {
         let mut raw = Raw::connect(peer.port)?;

@@ -5,6 +5,8 @@
 
 pub mod accuracy;
 pub mod agent;
+pub mod caller;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod rig;
