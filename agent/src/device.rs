@@ -89,23 +89,6 @@ impl Devices {
         self.order.iter().filter_map(|uuid| self.by_uuid.get(uuid))
     }
 
-    /// The device that a process uses, by its UUID: the only one where NVML has last shown it, or the only one there is.
-    /// `None` where it could be several.
-    pub fn of_process(&self, pid: u32) -> Option<&str> {
-        let whole = || self.iter().filter(|device| !device.seen().mig.is_some_and(|mig| mig.enabled));
-        let is_on = |device: &&Device| {
-            let usage = device.usage.as_ref();
-            let listed = usage.and_then(|told| told.value.processes.as_ref());
-            listed.is_some_and(|list| list.iter().any(|process| process.pid == pid))
-        };
-        let device = match whole().filter(is_on).collect::<Vec<_>>()[..] {
-            [only] => Some(only),
-            [] => Some(whole().collect::<Vec<_>>()).filter(|all| all.len() == 1).map(|all| all[0]),
-            _ => None,
-        };
-        device.map(|device| &*device.seen.uuid)
-    }
-
     fn source(&mut self, source: NvmlSource) {
         if source.state != NvmlState::On {
             self.by_uuid.values_mut().for_each(Device::forget_numbers);

@@ -42,6 +42,7 @@ use crate::{
     decode::{DeviceUsage, Event, NvmlSeen, Observation, ProcessSeen},
     device::Devices,
     health::Health,
+    placement::Placements,
 };
 use failure::OUT_OF_MEMORY;
 use pending::Pending;
@@ -75,6 +76,15 @@ pub enum Incident {
     Storm(Storm),
 }
 
+/// Where it is told which device a context is on.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    /// The devices, and who NVML shows on them.
+    pub devices: &'a Devices,
+    /// What processes were told of their contexts.
+    pub placements: &'a Placements,
+}
+
 /// The ledgers of all processes.
 #[derive(Debug, Default)]
 pub struct Ledgers {
@@ -93,14 +103,15 @@ pub struct Ledgers {
 }
 
 impl Ledgers {
-    /// Takes one event, after `devices` has.
-    pub fn observe(&mut self, event: &Event<'_>, devices: &Devices, health: &mut Health) {
+    /// Takes one event, after those of `from` have.
+    pub fn observe(&mut self, event: &Event<'_>, from: Sources<'_>, health: &mut Health) {
         match event {
-            Event::Memory(call) => self.call(call, devices, health),
+            Event::Memory(call) => self.call(call, from, health),
+            Event::Context(record) => self.context(record),
             Event::Exec(record) | Event::Exit(record) => {
-                self.end(record.header.tgid, record.header.time_ns, devices);
+                self.end(record.header.tgid, record.header.time_ns, from);
             }
-            Event::Observation(at, observation) => self.observation(at.time_ns, observation, devices),
+            Event::Observation(at, observation) => self.observation(at.time_ns, observation, from),
             _ => {}
         }
     }
@@ -110,34 +121,34 @@ impl Ledgers {
         self.incidents.drain(..)
     }
 
-    fn observation(&mut self, now_ns: u64, observation: &Observation, devices: &Devices) {
+    fn observation(&mut self, now_ns: u64, observation: &Observation, from: Sources<'_>) {
         match observation {
             Observation::Start { rows, .. } => self.rows.clone_from(rows),
-            Observation::Clock { .. } => self.tick(now_ns, devices),
-            Observation::Process(seen) => self.seen(seen, now_ns, devices),
+            Observation::Clock { .. } => self.tick(now_ns, from),
+            Observation::Process(seen) => self.seen(seen, now_ns, from),
             Observation::ProcessGone { pid, start_ticks } => {
                 let is_it = |p: &Process| p.start_ticks == 0 || p.start_ticks == *start_ticks;
                 if self.processes.get(pid).is_some_and(is_it) {
-                    self.end(*pid, now_ns, devices);
+                    self.end(*pid, now_ns, from);
                 }
             }
             Observation::KernelCounters { counters } => self.counters(counters),
-            Observation::Nvml(NvmlSeen::Usage(usage)) => self.usage(usage, now_ns, devices),
+            Observation::Nvml(NvmlSeen::Usage(usage)) => self.usage(usage, now_ns, from),
             Observation::Nvml(_) => {}
             Observation::End => {
-                self.tick(u64::MAX, devices);
+                self.tick(u64::MAX, from);
             }
         }
     }
 
-    fn call(&mut self, call: &Call, devices: &Devices, health: &mut Health) {
+    fn call(&mut self, call: &Call, from: Sources<'_>, health: &mut Health) {
         let pid = call.header.tgid;
         if !self.processes.contains_key(&pid) && self.processes.len() >= MAX_PROCESSES {
             return health.limit("memory_processes");
         }
         let has_room = self.blocks < MAX_BLOCKS;
         let book = usize::from(self.processes.entry(pid).or_default().book(call.context));
-        let place = self.place(pid, book, devices);
+        let place = self.place(pid, book, call.header.time_ns, from);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let (before, was_capped) = (process.kept(), process.is_capped);
         let effect = process.apply(call, has_room);
@@ -149,26 +160,50 @@ impl Ledgers {
         for (place, bytes) in process.take_moved() {
             self.moved(place, during, bytes);
         }
-        self.info(call, place, devices);
-        self.effect(call, effect, place, devices, health);
+        self.info(call, place, from);
+        self.effect(call, effect, place, from, health);
     }
 
     fn moved(&mut self, place: Place, during: Span, bytes: i64) {
         self.sights.entry(place).or_default().moved(during, bytes);
     }
 
+    /// A context is gone, and with it what was allocated in it. That a primary context was given up says nothing: others
+    /// may have it still.
+    fn context(&mut self, record: &wire::cuda::Context) {
+        const RESET: &str = "cuDevicePrimaryCtxReset";
+        let Some(process) = self.processes.get_mut(&record.header.tgid) else { return };
+        let before = process.kept();
+        match Class::from_u8(record.class) {
+            Some(Class::ContextRetain) => process.has_primary(record.device, record.context),
+            Some(Class::ContextDestroy) => process.destroy_context(record.context),
+            Some(Class::ContextReset)
+                if self.rows.get(usize::from(record.row)).is_some_and(|row| row == RESET) =>
+            {
+                process.reset(record.device);
+            }
+            _ => return,
+        }
+        self.blocks = (self.blocks + process.kept()).saturating_sub(before);
+        let at_ns = record.header.time_ns;
+        let during = Span { begin_ns: at_ns.saturating_sub(CLEAR_NS), end_ns: at_ns };
+        for (place, bytes) in process.take_moved() {
+            self.moved(place, during, bytes);
+        }
+    }
+
     /// The process asked how much is free.
-    fn info(&mut self, call: &Call, place: Place, devices: &Devices) {
+    fn info(&mut self, call: &Call, place: Place, from: Sources<'_>) {
         if call.class != Class::MemoryInfo as u8 || call.result != 0 || call.other == 0 {
             return;
         }
         let (free, total) = (call.bytes, call.other);
         let during = Span { begin_ns: call.enter_ns, end_ns: call.header.time_ns };
         let seen = Seen { during, free, total, source: Source::Process };
-        self.told(place, seen, devices);
+        self.told(place, seen, from);
     }
 
-    fn effect(&mut self, call: &Call, effect: Effect, place: Place, devices: &Devices, health: &mut Health) {
+    fn effect(&mut self, call: &Call, effect: Effect, place: Place, from: Sources<'_>, health: &mut Health) {
         let (pid, tid, at_ns) = (call.header.tgid, call.header.tid, call.header.time_ns);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match effect {
@@ -181,7 +216,7 @@ impl Ledgers {
                 if call.result == OUT_OF_MEMORY && kind != Kind::Host {
                     process.storms.failed(tid, place, bytes, at_ns);
                 }
-                self.failed(call, kind, place, devices, health);
+                self.failed(call, kind, place, from, health);
             }
             Effect::None => {}
         }
@@ -197,10 +232,10 @@ impl Ledgers {
     }
 
     /// Notes a failure with what is known now; how much was free may be told better in a moment.
-    fn failed(&mut self, call: &Call, kind: Kind, place: Place, devices: &Devices, health: &mut Health) {
+    fn failed(&mut self, call: &Call, kind: Kind, place: Place, from: Sources<'_>, health: &mut Health) {
         let moment = self.sights.entry(place).or_default().now(call.header.time_ns);
         let mut pending = Pending::new(self.describe(call, kind, place), place, moment);
-        self.holders(&mut pending.failure, place, devices);
+        self.holders(&mut pending.failure, place, from);
         if let Some(sight) = self.sights.get(&place) {
             pending.look(sight);
         }
@@ -240,10 +275,10 @@ impl Ledgers {
     }
 
     /// Who else held memory there, by NVML and by the ledgers: what each says may be too little.
-    fn holders(&self, failure: &mut Failure, place: Place, devices: &Devices) {
+    fn holders(&self, failure: &mut Failure, place: Place, from: Sources<'_>) {
         const SHOWN: usize = 8;
         let mut held: BTreeMap<u32, u64> = BTreeMap::new();
-        let usage = devices.iter().find(|device| Some(&device.seen().uuid) == failure.device.as_ref());
+        let usage = from.devices.iter().find(|device| Some(&device.seen().uuid) == failure.device.as_ref());
         let listed =
             usage.and_then(|device| device.usage(failure.t_ns)).and_then(|usage| usage.processes.as_ref());
         for process in listed.into_iter().flatten() {
@@ -274,7 +309,7 @@ impl Ledgers {
     }
 
     /// Somebody told how much of a device is free: failures that waited for it are decided.
-    fn told(&mut self, place: Place, seen: Seen, devices: &Devices) {
+    fn told(&mut self, place: Place, seen: Seen, from: Sources<'_>) {
         let sight = self.sights.entry(place).or_default();
         if !sight.seen(seen) {
             return;
@@ -282,15 +317,15 @@ impl Ledgers {
         let sight = sight.clone();
         for mut pending in self.pending.extract_if(.., |pending| pending.place == place).collect::<Vec<_>>() {
             pending.look(&sight);
-            self.complete(pending, devices);
+            self.complete(pending, from);
         }
     }
 
     /// NVML's list of processes may have come only after the failure.
-    fn complete(&mut self, mut pending: Pending, devices: &Devices) {
+    fn complete(&mut self, mut pending: Pending, from: Sources<'_>) {
         if pending.failure.others_bytes == 0 {
             let own = pending.failure.own_bytes;
-            self.holders(&mut pending.failure, pending.place, devices);
+            self.holders(&mut pending.failure, pending.place, from);
             // What the process held then, not what it holds now.
             pending.failure.own_bytes = own;
         }
@@ -306,10 +341,10 @@ impl Ledgers {
         self.incidents.push(Incident::Failure(failure));
     }
 
-    fn tick(&mut self, now_ns: u64, devices: &Devices) {
+    fn tick(&mut self, now_ns: u64, from: Sources<'_>) {
         let is_late = |pending: &mut Pending| now_ns.saturating_sub(pending.failure.t_ns) >= PATIENCE_NS;
         for pending in self.pending.extract_if(.., is_late).collect::<Vec<_>>() {
-            self.complete(pending, devices);
+            self.complete(pending, from);
         }
         let idle = |(_, process): &(&u32, &mut Process)| !process.storms.is_idle();
         let over: Vec<(u32, Vec<(Place, Storm)>)> = self
@@ -323,34 +358,48 @@ impl Ledgers {
         }
     }
 
-    fn usage(&mut self, usage: &DeviceUsage, now_ns: u64, devices: &Devices) {
+    fn usage(&mut self, usage: &DeviceUsage, now_ns: u64, from: Sources<'_>) {
         // Which device a process is on may be known only now.
         let books = |(&pid, process): (&u32, &Process)| (pid, process.books.len());
         for (pid, books) in self.processes.iter().map(books).collect::<Vec<_>>() {
             for book in 0..books {
-                self.place(pid, book, devices);
+                self.look_up(pid, book, now_ns, from);
             }
         }
         let (Some(memory), Some(place)) = (usage.memory, self.device(&usage.uuid)) else { return };
         let [begin_ns, end_ns] = usage.memory_asked_ns.unwrap_or([now_ns, now_ns]);
         let during = Span { begin_ns, end_ns };
         let seen = Seen { during, free: memory.free, total: memory.total, source: Source::Nvml };
-        self.told(place, seen, devices);
+        self.told(place, seen, from);
     }
 
-    /// Where a context's memory is: the one device on which NVML shows its process, or the only one there is.
-    fn place(&mut self, pid: u32, book: usize, devices: &Devices) -> Place {
+    /// Where a context's memory is; once it is known it is not asked again for each call.
+    fn place(&mut self, pid: u32, book: usize, now_ns: u64, from: Sources<'_>) -> Place {
         let known = self.processes.get(&pid).and_then(|process| process.books.get(book)?.place);
-        if let Some(place @ Place::Device(_)) = known {
+        match known {
+            Some(place @ Place::Device(_)) => place,
+            _ => self.look_up(pid, book, now_ns, from),
+        }
+    }
+
+    /// The same, asked anew: what was inferred may be known better now.
+    fn look_up(&mut self, pid: u32, book: usize, now_ns: u64, from: Sources<'_>) -> Place {
+        let of = |book: &book::Book| (book.context, book.place);
+        let book_of = self.processes.get(&pid).and_then(|process| process.books.get(book));
+        let (context, known) = book_of.map(of).unwrap_or_default();
+        let found = from.placements.place(pid, context, from.devices, now_ns);
+        let found = found.and_then(|found| self.device(&found.device));
+        let place = found.or(known).unwrap_or(Place::Process(pid));
+        if known == Some(place) {
             return place;
         }
-        let place = devices.of_process(pid).and_then(|uuid| self.device(uuid)).unwrap_or(Place::Process(pid));
-        if known != Some(place) && known.is_some() {
-            for pending in self.pending.iter_mut().filter(|pending| pending.place == Place::Process(pid)) {
-                pending.place = place;
+        let moment = self.sights.entry(place).or_default().now(now_ns);
+        for pending in self.pending.iter_mut().filter(|pending| pending.failure.pid == pid) {
+            if Some(pending.place) == known {
+                pending.moves(place, moment);
             }
         }
-        if let Some(process) = self.processes.get_mut(&pid).filter(|_| known != Some(place)) {
+        if let Some(process) = self.processes.get_mut(&pid) {
             process.moves(book, known, place);
         }
         place
@@ -382,10 +431,10 @@ impl Ledgers {
         self.lost = lost;
     }
 
-    fn seen(&mut self, seen: &ProcessSeen, now_ns: u64, devices: &Devices) {
+    fn seen(&mut self, seen: &ProcessSeen, now_ns: u64, from: Sources<'_>) {
         let is_other = |p: &Process| p.start_ticks != 0 && p.start_ticks != seen.start_ticks;
         if self.processes.get(&seen.pid).is_some_and(is_other) {
-            self.end(seen.pid, now_ns, devices);
+            self.end(seen.pid, now_ns, from);
         }
         if seen.cuda && (self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&seen.pid)) {
             let process = self.processes.entry(seen.pid).or_default();
@@ -395,12 +444,12 @@ impl Ledgers {
     }
 
     /// A process is gone, with all that it held.
-    fn end(&mut self, pid: u32, now_ns: u64, devices: &Devices) {
+    fn end(&mut self, pid: u32, now_ns: u64, from: Sources<'_>) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let storms = process.storms.expired(pid, u64::MAX);
         self.storms(pid, storms);
         for pending in self.pending.extract_if(.., |p| p.failure.pid == pid).collect::<Vec<_>>() {
-            self.complete(pending, devices);
+            self.complete(pending, from);
         }
         let Some(process) = self.processes.remove(&pid) else { return };
         self.blocks = self.blocks.saturating_sub(process.kept());

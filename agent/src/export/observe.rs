@@ -127,7 +127,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// A name from a target as a label value.
-fn label(name: Option<&str>) -> &str {
+pub(super) fn label(name: Option<&str>) -> &str {
     match name {
         None | Some("") => UNKNOWN,
         Some(name) if name.len() > MAX_LABEL => OVERFLOW,
@@ -301,6 +301,7 @@ mod tests {
             row: 0,
             flags: 0,
             result: 0,
+            context: 0,
         };
         let text = expose(&[Output::Step { service: "s".into(), step }]);
         check(

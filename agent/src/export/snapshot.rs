@@ -14,6 +14,7 @@ use crate::{
     device::Devices,
     health::{Health, NvmlHealth},
     memory::ProcessMemory,
+    occupancy::View,
     probe,
     track::TlsCounts,
 };
@@ -58,7 +59,7 @@ pub struct Recording {
 }
 
 /// One state of the run; never changed once published.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// When it was taken, `CLOCK_MONOTONIC` ns.
     pub taken_ns: u64,
@@ -72,6 +73,8 @@ pub struct Snapshot {
     pub devices: Devices,
     /// What processes hold of their memory.
     pub memory: Vec<ProcessMemory>,
+    /// Who is on them.
+    pub occupancy: Arc<View>,
     /// Whose work on them is seen.
     pub coverage: Coverage,
     /// Requests that run, by service.
@@ -260,6 +263,7 @@ mod tests {
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
             memory: Vec::new(),
+            occupancy: Arc::default(),
             coverage: Coverage::default(),
             in_flight,
             tls,

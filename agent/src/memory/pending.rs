@@ -19,6 +19,12 @@ impl Pending {
         Self { failure, place, moment }
     }
 
+    /// It turns out to have been elsewhere.
+    pub(super) fn moves(&mut self, place: Place, moment: Moment) {
+        self.place = place;
+        self.moment = Moment { at_ns: self.moment.at_ns, ..moment };
+    }
+
     /// Takes what is known of the device, if that is from closer to the failure than what was known before.
     pub(super) fn look(&mut self, sight: &Sight) {
         let Some(estimate) = sight.at(self.moment) else { return };

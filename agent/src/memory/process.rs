@@ -66,6 +66,8 @@ pub(super) struct Process {
     /// Some of what it holds was not kept, since there was too much.
     pub(super) is_capped: bool,
     pools: Pools,
+    /// Primary contexts by device, as CUDA numbers them.
+    primary: BTreeMap<i32, u64>,
     /// Time, bytes and success of attempts, oldest first.
     lately: VecDeque<(u64, u64, bool)>,
 }
@@ -334,6 +336,20 @@ impl Process {
         let of =
             |succeeded: bool| recent().filter(move |(.., s)| *s == succeeded).map(|(_, bytes, _)| *bytes);
         (of(true).max(), of(false).min())
+    }
+
+    /// Which context is the primary one of a device.
+    pub(super) fn has_primary(&mut self, device: i32, context: u64) {
+        if self.primary.len() < MAX_BOOKS {
+            self.primary.insert(device, context);
+        }
+    }
+
+    /// The primary context of a device was reset.
+    pub(super) fn reset(&mut self, device: i32) {
+        if let Some(context) = self.primary.get(&device).copied() {
+            self.destroy_context(context);
+        }
     }
 
     /// A context was destroyed, and with it what was allocated in it.

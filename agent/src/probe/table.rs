@@ -3,6 +3,7 @@
 //! A function with a known shape is one more row here and no new kernel code: the row's cookie tells the program
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
+mod context;
 mod copy;
 mod launch;
 mod memory;
@@ -92,6 +93,15 @@ impl Row {
             }
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
+            Class::ContextSet | Class::ContextPush | Class::ContextPop => &[names::PROG_CONTEXT_CURRENT],
+            Class::ContextCreate
+            | Class::ContextRetain
+            | Class::ContextDestroy
+            | Class::ContextReset
+            | Class::DeviceGet
+            | Class::DeviceUuid
+            | Class::DeviceBus
+            | Class::DeviceByBus => &[names::PROG_CONTEXT_ENTER, names::PROG_CONTEXT_RETURN],
             Class::Resolve => &[names::PROG_RESOLVE_ENTER, names::PROG_RESOLVE_RETURN],
             Class::ModuleLoad | Class::LibraryLoad | Class::Link | Class::GraphInstantiate | Class::Init => {
                 &[names::PROG_RARE_ENTER, names::PROG_RARE_RETURN]
@@ -151,6 +161,7 @@ const GROUPS: &[&[Row]] = &[
     memory::ROWS,
     memory_range::ROWS,
     memory_other::ROWS,
+    context::ROWS,
     resolve::ROWS,
     rare::ROWS,
     runtime::ROWS,

@@ -18,8 +18,10 @@ pub(crate) struct SyncCall {
     pub(crate) stream: Word,
     /// Handle of the event waited for, 0 for none.
     pub(crate) event: Word,
-    /// 1 if it covers every stream of the process; `clock` is not used then.
+    /// 1 if it covers every stream of the context; `clock` is not used then.
     pub(crate) is_wide: Word,
+    /// The context whose streams it covers then; 0 covers those of all.
+    pub(crate) context: Word,
     pub(crate) clock: Clock,
 }
 

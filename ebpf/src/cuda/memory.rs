@@ -13,6 +13,7 @@ use wire::memory::{CALL_ESTIMATED, CALL_WHOLE, Call};
 use super::arguments::{Entry, RETURN_POPS, cookie, read, return_stack_pointer};
 use super::array;
 use super::call::{MemoryCall, begin_memory, current_memory};
+use super::context;
 use super::{is_watched, watched};
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
@@ -116,20 +117,20 @@ fn describe(entry: Entry, class: Class, call: &MemoryCall) -> Outcome {
 }
 
 #[inline(always)]
-pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
+pub(crate) fn leave(ctx: &RetProbeContext) -> Outcome {
     let task = Task::current();
     if !is_watched(task) {
         return Err(Stop::Quiet);
     }
     let call = current_memory(task)?;
-    if return_stack_pointer(context) != call.stack.get() + RETURN_POPS {
+    if return_stack_pointer(ctx) != call.stack.get() + RETURN_POPS {
         // Of a call within this one.
         return Err(Stop::Quiet);
     }
-    if call.row.get() != u64::from(cookie(context).row()) {
+    if call.row.get() != u64::from(cookie(ctx).row()) {
         return Err(Stop::Count(Counter::ReturnUnmatched));
     }
-    let outcome = emit(task, call, context.ret());
+    let outcome = emit(task, call, ctx.ret());
     let _ = MEMORY_CALLS.remove(task.0);
     outcome
 }
@@ -137,6 +138,7 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
 #[inline(never)]
 fn emit(task: Task, call: &MemoryCall, result: u32) -> Outcome {
     resolve(call, result);
+    let current = context::current(task);
     let whole = if is_whole(task.tgid()) { CALL_WHOLE } else { 0 };
     let mut entry = reserve::<Call>(Counter::DropMemory)?;
     let record = entry.as_mut_ptr();
@@ -150,7 +152,7 @@ fn emit(task: Task, call: &MemoryCall, result: u32) -> Outcome {
             task,
         );
         (*record).enter_ns = call.enter_ns.get();
-        (*record).context = 0;
+        (*record).context = current;
         (*record).bytes = call.bytes.get();
         (*record).address = call.object.get();
         (*record).other = call.other.get();

@@ -61,6 +61,8 @@ pub enum Kind {
     Memory = 17,
     /// [`memory::Call`]: one call of a memory row.
     MemoryCall = 26,
+    /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
+    Context = 18,
     /// [`rare::Resolved`]: the driver gave somebody the address of a function.
     Resolved = 24,
     /// [`rare::Rare`]: one call of a rare row.
@@ -93,6 +95,7 @@ impl Kind {
             16 => Self::Step,
             17 => Self::Memory,
             26 => Self::MemoryCall,
+            18 => Self::Context,
             24 => Self::Resolved,
             25 => Self::Rare,
             32 => Self::Exec,

@@ -13,6 +13,7 @@ use crate::accounts;
 use crate::error::Error;
 use crate::functions::Func;
 use crate::handles::lock;
+use crate::history;
 use crate::timeline::{CopyKind, Op};
 
 /// Counters of one process.
@@ -92,6 +93,7 @@ pub(crate) fn captured(op: Op) {
 /// A wait for a stream, an event or a context ended.
 pub(crate) fn synchronized() {
     TRUTH.syncs.fetch_add(1, Relaxed);
+    history::waited();
 }
 
 pub(crate) fn recorded_event() {

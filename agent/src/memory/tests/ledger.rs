@@ -18,6 +18,7 @@ const OTHER: u32 = 11;
 struct Rig {
     ledgers: Ledgers,
     devices: Devices,
+    placements: Placements,
     health: Health,
     now_ms: u64,
 }
@@ -27,6 +28,7 @@ impl Rig {
         let mut rig = Self {
             ledgers: Ledgers::default(),
             devices: Devices::default(),
+            placements: Placements::default(),
             health: Health::default(),
             now_ms: 1000,
         };
@@ -36,7 +38,9 @@ impl Rig {
 
     fn take(&mut self, event: &Event<'_>) -> Vec<Incident> {
         self.devices.observe(event, &mut self.health);
-        self.ledgers.observe(event, &self.devices, &mut self.health);
+        self.placements.observe(event, &mut self.health);
+        let from = Sources { devices: &self.devices, placements: &self.placements };
+        self.ledgers.observe(event, from, &mut self.health);
         self.ledgers.take_incidents().collect()
     }
 

@@ -64,6 +64,10 @@ fn locations_agree_with_the_prototypes() {
         if !matches!(row.stream, Loc::Deref(_)) {
             assert_eq!(row.stream, place("hStream").unwrap_or(Loc::None), "{}: stream", row.name);
         }
+        if row.programs().iter().any(|program| program.starts_with("cuda_context")) {
+            context(row, place);
+            continue;
+        }
         let bytes = match row.class {
             // Sizes that are not those of what is moved or taken.
             Class::Launch | Class::GraphInstantiate => None,
@@ -121,6 +125,18 @@ fn an_address_is_returned_through_a_pointer_to_a_pointer_and_no_other_way() {
     }
 }
 
+/// What a context or device call gives stands first; what it is asked with has a name of its own.
+fn context(row: &Row, place: impl Fn(&str) -> Option<Loc>) {
+    let asked = match row.class {
+        Class::DeviceGet => place("ordinal"),
+        Class::DeviceByBus => place("pciBusId"),
+        _ => place("CUdevice dev"),
+    };
+    assert_eq!(row.bytes, asked.unwrap_or(Loc::None), "{}", row.name);
+    let object = if row.class == Class::ContextReset { Loc::None } else { Loc::Arg(0) };
+    assert_eq!(row.object, object, "{}", row.name);
+}
+
 #[test]
 fn the_launch_configuration_has_its_stream_at_byte_32() {
     /// `CUlaunchConfig` of `cuda.h`.
@@ -143,6 +159,7 @@ fn only_waiting_rows_have_a_return_program() {
         let waits = row.blocking
             || matches!(row.class, Class::SyncStream | Class::SyncEvent | Class::SyncContext)
             || row.class.is_memory()
+            || row.programs().contains(&names::PROG_CONTEXT_RETURN)
             || row.class as u8 >= Class::Resolve as u8;
         assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
     }
