@@ -3,8 +3,8 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
-mod calls;
 mod arrival;
+mod calls;
 mod capture;
 mod catalogue;
 mod clients;
