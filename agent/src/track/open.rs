@@ -13,6 +13,8 @@ use crate::{
     request::record::{Arrival, Flag, Outcome},
 };
 
+mod outcome;
+
 /// Why an exchange is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
