@@ -2,9 +2,11 @@
 //! proves it finished.
 
 pub(crate) mod arguments;
+mod array;
 pub(crate) mod call;
 mod claim;
 pub(crate) mod clock;
+pub(crate) mod context;
 mod marker;
 mod memory;
 pub(crate) mod nest;
@@ -23,8 +25,8 @@ use wire::names::SCOPE_CUDA;
 use self::arguments::Entry;
 use crate::emit::{Outcome, Stop, count, finish};
 use crate::maps::{
-    CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, RARE_CALLS, RESOLVE_CALLS, SCOPE, SYNC_CALLS, own_tgid,
-    watches_all,
+    CONTEXT_CALLS, CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, RARE_CALLS, RESOLVE_CALLS, SCOPE, SYNC_CALLS,
+    own_tgid, watches_all,
 };
 use crate::process;
 use crate::scope::Task;
@@ -67,7 +69,7 @@ pub(crate) fn cuda_sync_return(ctx: RetProbeContext) -> u32 {
     finish(nest::at_return(&ctx, marker::leave))
 }
 
-/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)`
+/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)` and the other memory rows
 #[uprobe]
 pub(crate) fn cuda_memory_enter(ctx: ProbeContext) -> u32 {
     finish(nest::once_until_return(Entry::new(&ctx), memory::enter))
@@ -77,6 +79,25 @@ pub(crate) fn cuda_memory_enter(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn cuda_memory_return(ctx: RetProbeContext) -> u32 {
     finish(nest::at_return(&ctx, memory::leave))
+}
+
+/// match: `CUresult cuCtxSetCurrent(CUcontext)`, `cuCtxPushCurrent(CUcontext)`, `cuCtxPopCurrent(CUcontext *)`
+#[uprobe]
+pub(crate) fn cuda_context_current(ctx: ProbeContext) -> u32 {
+    finish(nest::once(Entry::new(&ctx), context::change))
+}
+
+/// match: `CUresult cuCtxCreate_v2(CUcontext *, unsigned flags, CUdevice)`,
+/// `cuDevicePrimaryCtxRetain(CUcontext *, CUdevice)`, `cuDeviceGetUuid(CUuuid *, CUdevice)` and their like
+#[uprobe]
+pub(crate) fn cuda_context_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), context::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_context_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_context_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, context::leave))
 }
 
 /// match: `CUresult cuGetProcAddress_v2(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)`
@@ -158,12 +179,15 @@ fn is_in_a_call(task: Task) -> bool {
         SYNC_CALLS.get(task.0).is_some()
             || MEMORY_CALLS.get(task.0).is_some()
             || RARE_CALLS.get(task.0).is_some()
+            || CONTEXT_CALLS.get(task.0).is_some()
     }
 }
 
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     stream::forget(tgid);
+    memory::forget(tgid);
+    context::forget(Task::leader(tgid));
     let _ = NESTING.remove(tgid);
 }
 
@@ -171,9 +195,13 @@ pub(crate) fn forget_process(tgid: u32) {
 pub(crate) fn forget_thread(task: Task) {
     let _ = SYNC_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
+    context::forget(task);
     let _ = RARE_CALLS.remove(task.0);
     let _ = RESOLVE_CALLS.remove(task.0);
     let _ = DEPTHS.remove(task.0);
+    if task.is_leader() {
+        memory::forget(task.tgid());
+    }
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

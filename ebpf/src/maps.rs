@@ -14,6 +14,7 @@ use wire::socket::Offsets;
 use crate::atomic::Word;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
+use crate::cuda::context::{ContextCall, Contexts};
 use crate::cuda::nest::LastEntry;
 use crate::cuda::rare::RareCall;
 use crate::cuda::resolve::{Place, ResolveCall};
@@ -77,6 +78,20 @@ pub(crate) static SYNC_CALLS: HashMap<u64, SyncCall> = HashMap::with_max_entries
 #[map]
 pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_entries(4096, 0);
 
+/// tgid -> what was seen of its memory calls. One that is evicted counts as seen in part.
+#[map]
+pub(crate) static MEMORY_HISTORY: LruHashMap<u32, Word> = LruHashMap::with_max_entries(4096, 0);
+/// Thread (`pid_tgid`) -> its current context, and those below it.
+#[map]
+pub(crate) static CONTEXTS: HashMap<u64, Contexts> = HashMap::with_max_entries(8192, 0);
+
+/// Thread (`pid_tgid`) -> the context or device call it is in.
+#[map]
+pub(crate) static CONTEXT_CALLS: HashMap<u64, ContextCall> = HashMap::with_max_entries(1024, 0);
+
+/// What a process was last told of a device, see [`crate::cuda::context`] -> when, ns.
+#[map]
+pub(crate) static CONTEXTS_SAID: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
 /// Thread (`pid_tgid`) -> the rare call it is in.
 #[map]
 pub(crate) static RARE_CALLS: HashMap<u64, RareCall> = HashMap::with_max_entries(4096, 0);

@@ -24,6 +24,9 @@ pub(crate) fn process_exec(_ctx: RawTracePointContext) -> u32 {
     let task = Task::current();
     let _ = CUDA_SEEN.remove(task.tgid());
     cuda::forget_process(task.tgid());
+    if scope_of(task.tgid()) != 0 {
+        tls::forget_process(task);
+    }
     forget_paths(task.tgid());
     finish(emit(Kind::Exec, task, 0, 0))
 }

@@ -13,6 +13,8 @@ use crate::{
     coverage::Coverage,
     device::Devices,
     health::{Health, NvmlHealth},
+    memory::ProcessMemory,
+    occupancy::View,
     probe,
     track::TlsCounts,
 };
@@ -57,7 +59,7 @@ pub struct Recording {
 }
 
 /// One state of the run; never changed once published.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// When it was taken, `CLOCK_MONOTONIC` ns.
     pub taken_ns: u64,
@@ -69,6 +71,10 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// What processes hold of their memory.
+    pub memory: Vec<ProcessMemory>,
+    /// Who is on them.
+    pub occupancy: Arc<View>,
     /// Whose work on them is seen.
     pub coverage: Coverage,
     /// Requests that run, by service.
@@ -256,6 +262,8 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            memory: Vec::new(),
+            occupancy: Arc::default(),
             coverage: Coverage::default(),
             in_flight,
             tls,

@@ -63,6 +63,9 @@ pub struct Function {
     pub prologue: [u8; PROLOGUE],
 }
 
+/// The section in which Go's linker says how it built a program; it stays when symbols are stripped.
+const GO_SECTION: &str = ".go.buildinfo";
+
 /// What was found in a file.
 #[derive(Debug, Default)]
 pub struct Exports<'n> {
@@ -70,6 +73,8 @@ pub struct Exports<'n> {
     pub functions: BTreeMap<&'n str, Function>,
     /// Names of other exported functions that were asked about, [`MAX_OTHERS`] at most.
     pub others: Vec<String>,
+    /// It was linked by Go, whatever else is in it.
+    pub is_go: bool,
 }
 
 /// Finds the exported functions among `wanted`, and the names of those for which `is_other`.
@@ -108,6 +113,7 @@ pub fn exports<'n>(
             found.functions.insert(name, Function { offset, prologue: [0; PROLOGUE] });
         }
     }
+    found.is_go = elf.section_by_name(GO_SECTION).is_some();
     drop(elf);
     drop(bounded);
     for function in found.functions.values_mut() {
@@ -200,10 +206,6 @@ mod tests {
 
     use super::*;
 
-    fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
-        exports(file, wanted, |_| false).map(|found| found.functions)
-    }
-
     /// A library that every test process maps: libc.
     fn libc() -> File {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -218,9 +220,15 @@ mod tests {
         file
     }
 
+    fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Exports<'n>, ElfError> {
+        exports(file, wanted, |_| false)
+    }
+
     #[test]
     fn functions_of_a_real_library_are_found() {
-        let found = functions(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        let found = find(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        assert!(!found.is_go);
+        let found = found.functions;
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["getppid", "malloc"]);
         let function = found["getppid"];
         assert!(function.offset > 0);
@@ -246,11 +254,11 @@ mod tests {
             ("class", damage(4..5)),
         ];
         for (name, bytes) in cases {
-            let found = functions(&temporary(&bytes), &["getppid"]);
+            let found = find(&temporary(&bytes), &["getppid"]);
             assert!(found.is_err(), "{name}: {found:?}");
         }
-        let program_headers = functions(&temporary(&damage(32..40)), &["getppid"]);
-        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.is_empty()));
+        let program_headers = find(&temporary(&damage(32..40)), &["getppid"]);
+        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.functions.is_empty()));
     }
 
     /// Any user of the node can make the agent look at a file.
@@ -277,7 +285,7 @@ mod tests {
             line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
         };
         let before = peak_kib();
-        let found = functions(&file, &["getppid"]);
+        let found = find(&file, &["getppid"]);
         assert!(matches!(found, Err(ElfError::Invalid(_))), "{found:?}");
         assert!(peak_kib() < before + 300_000, "the table has 937,500 KiB");
     }
@@ -289,7 +297,7 @@ mod tests {
         for at in 0..512 {
             let mut bytes = libc_bytes.clone();
             bytes[at] ^= 0xff;
-            let _outcome = functions(&temporary(&bytes), &["getppid"]);
+            let _outcome = find(&temporary(&bytes), &["getppid"]);
         }
     }
 }

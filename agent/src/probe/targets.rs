@@ -149,6 +149,9 @@ impl Kind {
                 names::PROG_WAIT_EVENT,
                 names::PROG_COPY,
                 names::PROG_LAUNCH,
+                names::PROG_CONTEXT_RETURN,
+                names::PROG_CONTEXT_ENTER,
+                names::PROG_CONTEXT_CURRENT,
             ],
             Self::Tls => &[
                 names::PROG_TLS_RETURN,
@@ -191,6 +194,8 @@ pub struct Library {
     pub file: File,
     /// The probed functions that it exports.
     pub functions: BTreeMap<&'static str, Function>,
+    /// It was linked by Go.
+    pub is_go: bool,
     /// Variants of probed functions that it exports and that the table does not have.
     pub unknown: Vec<String>,
 }
@@ -335,10 +340,10 @@ pub fn open_library(
     let is_unknown = |name: &str| kind != Kind::Tls && table::is_unknown_variant(name);
     let found = elf::exports(&file, &kind.symbols(), is_unknown)
         .map_err(|source| TargetError::Elf { path: mapping.path.clone(), source })?;
-    let elf::Exports { functions, others: unknown } = found;
+    let elf::Exports { functions, others: unknown, is_go } = found;
     let is_one = functions.contains_key(kind.mark());
     let (id, path) = (mapping.file, mapping.path.clone());
-    Ok(is_one.then(|| Library { kind, id, path, file, functions, unknown }))
+    Ok(is_one.then(|| Library { kind, id, path, file, functions, is_go, unknown }))
 }
 
 fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, TargetError> {

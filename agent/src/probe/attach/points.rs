@@ -25,6 +25,7 @@ pub(super) fn lacks_return(program: Program, library: &Library, verdicts: &[Prob
     let partner = match program {
         names::PROG_SYNC_ENTER => names::PROG_SYNC_RETURN,
         names::PROG_MEMORY_ENTER => names::PROG_MEMORY_RETURN,
+        names::PROG_CONTEXT_ENTER => names::PROG_CONTEXT_RETURN,
         names::PROG_RESOLVE_ENTER => names::PROG_RESOLVE_RETURN,
         names::PROG_RARE_ENTER => names::PROG_RARE_RETURN,
         names::PROG_TLS_ENTER => names::PROG_TLS_RETURN,

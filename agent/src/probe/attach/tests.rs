@@ -22,6 +22,7 @@ fn driver(functions: &[(&'static str, u64)]) -> Library {
             .iter()
             .map(|&(name, offset)| (name, Function { offset, prologue: [0; PROLOGUE] }))
             .collect(),
+        is_go: false,
         unknown: Vec::new(),
     }
 }
