@@ -2,6 +2,7 @@
 //! proves it finished.
 
 pub(crate) mod arguments;
+mod array;
 pub(crate) mod call;
 mod claim;
 pub(crate) mod clock;
@@ -68,7 +69,7 @@ pub(crate) fn cuda_sync_return(ctx: RetProbeContext) -> u32 {
     finish(nest::at_return(&ctx, marker::leave))
 }
 
-/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)`
+/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)` and the other memory rows
 #[uprobe]
 pub(crate) fn cuda_memory_enter(ctx: ProbeContext) -> u32 {
     finish(nest::once_until_return(Entry::new(&ctx), memory::enter))
@@ -185,6 +186,7 @@ fn is_in_a_call(task: Task) -> bool {
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     stream::forget(tgid);
+    memory::forget(tgid);
     context::forget(Task::leader(tgid));
     let _ = NESTING.remove(tgid);
 }
@@ -197,6 +199,9 @@ pub(crate) fn forget_thread(task: Task) {
     let _ = RARE_CALLS.remove(task.0);
     let _ = RESOLVE_CALLS.remove(task.0);
     let _ = DEPTHS.remove(task.0);
+    if task.is_leader() {
+        memory::forget(task.tgid());
+    }
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

@@ -36,6 +36,7 @@ fn usage(at_ns: u64, percent: u32, pids: &[u32]) -> Event<'static> {
 
 fn step(at_ns: u64, pid: u32) -> Event<'static> {
     Event::Step(cuda::Step {
+        context: 0,
         header: header(Kind::Step, pid, at_ns),
         work: cuda::Work::default(),
         enter_ns: 0,

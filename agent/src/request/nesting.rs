@@ -332,7 +332,6 @@ impl Nesting {
         let Stage::Whole(ended, _) = entry.stage else { return None };
         Some(Part { ended, certain: entry.link.is_some_and(|link| link.certain) })
     }
-
 }
 
 /// Takes an exchange from those under a key. Whether it was there.

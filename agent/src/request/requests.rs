@@ -38,7 +38,7 @@ pub enum Settled {
     /// A GPU step of a process of a service, of whatever work.
     Step(ServiceId, cuda::Step),
     /// A memory call of a process of a service.
-    Memory(ServiceId, cuda::Memory),
+    Memory(ServiceId, wire::memory::Call),
 }
 
 /// A request that is over, and its steps.
@@ -223,7 +223,7 @@ impl Requests {
         }
     }
 
-    fn memory(&mut self, id: ServiceId, memory: &cuda::Memory, health: &mut Health) {
+    fn memory(&mut self, id: ServiceId, memory: &wire::memory::Call, health: &mut Health) {
         let Some(service) = service(&mut self.services, id, health) else { return };
         let (process, forgot) = service.process(memory.header.tgid);
         let evicted = process.memory_call(memory.enter_ns, memory.header.time_ns);

@@ -15,8 +15,6 @@ use crate::{
     request::record::{Arrival, Flag, Outcome},
 };
 
-mod outcome;
-
 /// Why an exchange is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {

@@ -167,7 +167,11 @@ pub(crate) fn find_or_backfill(sock: Sock, now: u64) -> Result<&'static Socket, 
     }
     LISTEN.get_ptr(listen_key(sock.netns(), sock.local_port())).ok_or(Stop::Quiet)?;
     let times = Times::new(sock.rcv_nxt(), 0);
-    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_ACCEPTED, FLAG_MID_STREAM, times, Positions::unknown()), NO_EXIST);
+    let _ = SOCKS.insert(
+        sock.id(),
+        Socket::new(now, ROLE_ACCEPTED, FLAG_MID_STREAM, times, Positions::unknown()),
+        NO_EXIST,
+    );
     find(sock).ok_or(Stop::Count(Counter::MapFull))
 }
 

@@ -10,9 +10,9 @@ use wire::Kind;
 use wire::counter::Counter;
 use wire::socket::{DIR_RECV, DIR_SEND, Data, FLAG_UNSEEN};
 
+use super::Moved;
 use super::identity::Socket;
 use super::network::{VALID, after};
-use super::Moved;
 use super::sock::Sock;
 use crate::atomic::Word;
 use crate::emit::{count, count_by, reserve, submit, write_header};

@@ -62,7 +62,7 @@ pub const STEP_FIRST_BOUNDED: u16 = 1;
 /// The work came from more than one stream.
 pub const STEP_MULTI_STREAM: u16 = 2;
 
-/// One call that allocates or frees device memory, at its return.
+/// One call that allocates or frees device memory, at its return. Not written any more, see [`crate::memory::Call`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Memory {

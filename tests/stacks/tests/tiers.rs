@@ -312,8 +312,11 @@ fn unseen_bodies(peer: Peer, dir: &Path) -> Result<()> {
     let mut raw = Raw::connect(peer.port)?;
     raw.send(chat("first", false))?;
     let body = raw.rest();
+    // The server waits for that before it serves the next one.
+    drop(raw);
     let head = body.find("\r\n\r\n").context("an answer has a head")? + 4;
-    let told = |status: &Status| status.health.kernel.get("bytes_unseen") == Some(&((body.len() - head) as u64));
+    let told =
+        |status: &Status| status.health.kernel.get("bytes_unseen") == Some(&((body.len() - head) as u64));
     watch.wait_status("what went unseen to be counted, to the byte", told)?;
     watch.records(peer.port, 1)?;
     watch.agent.stop()?;
@@ -330,7 +333,8 @@ fn spliced_requests(dir: &Path) -> Result<()> {
     let mut peer = Peer::python("odd.py", &["splices"], dir)?;
     let Pair { mut a, mut b, port } = Pair::new(peer.port, dir)?;
     let mut raw = Raw::connect(port)?;
-    let requests: Vec<String> = (0..COUNT).map(|n| long_chat(&format!("s{n}"), false, 2000 + 100 * n)).collect();
+    let requests: Vec<String> =
+        (0..COUNT).map(|n| long_chat(&format!("s{n}"), false, 2000 + 100 * n)).collect();
     for request in &requests {
         raw.send(request)?;
         raw.until(END)?;

@@ -13,6 +13,7 @@ mod failures;
 mod gpus;
 mod hostile;
 mod jobs;
+mod memory;
 mod network;
 mod older;
 mod placement;
@@ -52,6 +53,15 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("memory_counts", memory::counts),
+    ("memory_fragmented", memory::fragmented),
+    ("memory_exhausted_self", memory::exhausted_self),
+    ("memory_exhausted_others", memory::exhausted_others),
+    ("memory_retry_storm", memory::retry_storm),
+    ("memory_reservation", memory::reservation),
+    ("memory_late", memory::late),
+    ("memory_quiet", memory::quiet),
+    ("memory_quiet_long", memory::quiet_long),
     ("inner_addresses", ways::inner_addresses),
     ("unknown_until_a_call", ways::unknown_until_a_call),
     ("blind", ways::blind),

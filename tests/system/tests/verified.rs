@@ -26,11 +26,13 @@ pub(crate) fn instructions(dir: &Path) -> Result<()> {
         counts.extend(counted(tier, &at)?);
     }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let kernel = CEILINGS.lines().find_map(|line| line.strip_prefix("kernel ")).context("a kernel is named")?;
-    let table = counts.iter().fold(format!("kernel {}\n", version(&release)), |mut table, (program, count)| {
-        let _ = writeln!(table, "{program} {count}");
-        table
-    });
+    let kernel =
+        CEILINGS.lines().find_map(|line| line.strip_prefix("kernel ")).context("a kernel is named")?;
+    let table =
+        counts.iter().fold(format!("kernel {}\n", version(&release)), |mut table, (program, count)| {
+            let _ = writeln!(table, "{program} {count}");
+            table
+        });
     fs::write(dir.join("verified_instructions.txt"), &table)?;
     let most = counts.values().max().copied().unwrap_or_default();
     ensure!(counts.len() > 10 && most < 1_000_000, "what was counted cannot be all: {counts:#?}");
@@ -66,7 +68,9 @@ fn version(release: &str) -> String {
 }
 
 fn ceilings() -> Result<Counts> {
-    let lines = CEILINGS.lines().filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("kernel "));
+    let lines = CEILINGS
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("kernel "));
     let pair = |line: &str| {
         let (program, count) = line.split_once(' ').context("a program and a number")?;
         Ok((program.to_owned(), count.parse()?))

@@ -34,7 +34,13 @@ impl Http2 {
     }
 
     /// Ends what is open; whatever comes after is of no use.
-    pub(in crate::track) fn finish(&mut self, ending: Ending, why: &'static str, at: Stamp, cx: &mut Context<'_>) {
+    pub(in crate::track) fn finish(
+        &mut self,
+        ending: Ending,
+        why: &'static str,
+        at: Stamp,
+        cx: &mut Context<'_>,
+    ) {
         self.streams.finish_all(ending, at, cx);
         for half in &mut self.halves {
             half.lose_headers();

@@ -365,7 +365,10 @@ fn what_no_call_told_of_is_a_gap_of_known_length() {
     rig.state(1, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID);
     let [one, other] = rig.finished()[..] else { panic!("{}", rig.print()) };
     assert_eq!((one.bytes_in, one.bytes_out, one.status), (text.len() as u64, 40 + 500, Some(200)));
-    assert_eq!((one.outcome, one.last_byte_out_ns, &one.flags[..]), (Some(Outcome::Ok), None, &[Flag::Gap][..]));
+    assert_eq!(
+        (one.outcome, one.last_byte_out_ns, &one.flags[..]),
+        (Some(Outcome::Ok), None, &[Flag::Gap][..])
+    );
     assert_eq!((other.bytes_in, other.bytes_out), (19, 47 + 500), "{}", rig.print());
     assert_eq!(&other.flags[..], &[Flag::Gap][..]);
     rig.assert_replays();

@@ -28,7 +28,11 @@ pub(super) fn emit_vector<const ROOM: usize, const INSIDE: bool>(
     for_segments(segments, walk_on::<ROOM>, &mut walk);
     let captured = walk.captured(segments);
     let is_cut = captured.tail > 0;
-    if INSIDE && is_cut && facts.moved.dir == DIR_RECV && boundary::lies_within(bytes, spare(&mut entry), walk.len) {
+    if INSIDE
+        && is_cut
+        && facts.moved.dir == DIR_RECV
+        && boundary::lies_within(bytes, spare(&mut entry), walk.len)
+    {
         entry.discard(BPF_RB_NO_WAKEUP.into());
         return Ok(Written::InPieces);
     }
