@@ -239,11 +239,11 @@ fn output(
 }
 
 fn incident(incident: Incident, tracker: &Tracker) -> Output {
-    let (pid, time_ns) = match &incident {
+    let (pid, t_ns) = match &incident {
         Incident::Failure(failure) => (failure.pid, failure.t_ns),
         Incident::Storm(storm) => (storm.pid, storm.t_ns),
     };
-    let service = tracker.service_of(pid, time_ns).unwrap_or_default().to_owned();
+    let service = tracker.service_of(pid, t_ns).unwrap_or_default().to_owned();
     Output::Incident { service, incident: Box::new(incident) }
 }
 
