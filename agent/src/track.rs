@@ -119,9 +119,18 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            Event::Step(step) => match self.processes.service(step.header.tgid) {
-                Some(service) => out.push(Tracked::Step { service, step }),
+            Event::Step(counted) => match self.processes.service(counted.step.header.tgid) {
+                Some(service) => {
+                    out.push(Tracked::Counted { service, work: counted.fresh, captured: 0 });
+                    out.push(Tracked::Step { service, step: counted.step });
+                }
                 None => health.ignore("step_without_service"),
+            },
+            Event::Tally(tally) => match self.processes.service(tally.header.tgid) {
+                Some(service) => {
+                    out.push(Tracked::Counted { service, work: tally.work, captured: tally.captured });
+                }
+                None => health.ignore("tally_without_service"),
             },
             Event::Memory(memory) => match self.processes.service(memory.header.tgid) {
                 Some(service) => out.push(Tracked::Memory { service, memory }),

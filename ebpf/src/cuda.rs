@@ -2,24 +2,30 @@
 //! proves it finished.
 
 pub(crate) mod arguments;
+pub(crate) mod begin;
 pub(crate) mod call;
+mod capture;
 mod claim;
 pub(crate) mod clock;
+mod copy;
+pub(crate) mod list;
 mod marker;
 mod memory;
 mod order;
+pub(crate) mod query;
 pub(crate) mod stream;
+mod tally;
 mod work;
 
-use aya_ebpf::macros::{uprobe, uretprobe};
-use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use aya_ebpf::macros::{raw_tracepoint, uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RawTracePointContext, RetProbeContext};
 use wire::Kind;
 use wire::counter::Counter;
 use wire::names::SCOPE_CUDA;
 
 use self::arguments::Entry;
 use crate::emit::{Outcome, Stop, count, finish};
-use crate::maps::{CUDA_SEEN, MEMORY_CALLS, SYNC_CALLS};
+use crate::maps::{BEGIN_CALLS, CUDA_SEEN, MEMORY_CALLS, QUERY_CALLS, SYNC_CALLS};
 use crate::process;
 use crate::scope::Task;
 
@@ -59,6 +65,43 @@ pub(crate) fn cuda_sync_enter(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn cuda_sync_return(ctx: RetProbeContext) -> u32 {
     finish(marker::leave(&ctx))
+}
+
+/// match: `CUresult cuEventQuery(CUevent)`, `cuStreamQuery(CUstream)`
+#[uprobe]
+pub(crate) fn cuda_query_enter(ctx: ProbeContext) -> u32 {
+    finish(query::enter(Entry::new(&ctx)))
+}
+
+/// match: the return (`CUresult`) of what `cuda_query_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_query_return(ctx: RetProbeContext) -> u32 {
+    finish(query::leave(&ctx))
+}
+
+/// match: `CUresult cuStreamCreate(CUstream *, unsigned flags)`, `cuStreamBeginCapture_v2(CUstream, mode)`
+#[uprobe]
+pub(crate) fn cuda_begin_enter(ctx: ProbeContext) -> u32 {
+    finish(begin::enter(Entry::new(&ctx)))
+}
+
+/// match: the return (`CUresult`) of what `cuda_begin_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_begin_return(ctx: RetProbeContext) -> u32 {
+    finish(begin::leave(&ctx))
+}
+
+/// match: `CUresult cuStreamEndCapture(CUstream, CUgraph *)`, `cuStreamDestroy_v2(CUstream)`,
+/// `cuEventDestroy_v2(CUevent)`
+#[uprobe]
+pub(crate) fn cuda_end(ctx: ProbeContext) -> u32 {
+    finish(begin::end(Entry::new(&ctx)))
+}
+
+/// Attached nowhere; run by the agent.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub(crate) fn cuda_tally(_ctx: RawTracePointContext) -> u32 {
+    finish(tally::all())
 }
 
 /// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)`
@@ -103,12 +146,14 @@ fn report_unwatched(task: Task, row: u16) -> Stop {
 
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
-    stream::forget(tgid);
+    list::forget(tgid);
 }
 
 /// Drops the calls that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
     let _ = SYNC_CALLS.remove(task.0);
+    let _ = QUERY_CALLS.remove(task.0);
+    let _ = BEGIN_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
 }
 

@@ -12,9 +12,12 @@ use wire::names::PORT_WORDS;
 use wire::socket::Offsets;
 
 use crate::atomic::Word;
+use crate::cuda::begin::BeginCall;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
-use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
+use crate::cuda::list::StreamList;
+use crate::cuda::query::QueryCall;
+use crate::cuda::stream::{EventKey, Stream, StreamKey};
 use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
 use crate::tls::call::Call;
@@ -62,6 +65,10 @@ pub(crate) static STREAMS: HashMap<StreamKey, Stream> = HashMap::with_max_entrie
 #[map]
 pub(crate) static STREAM_LISTS: HashMap<u32, StreamList> = HashMap::with_max_entries(1024, 0);
 
+/// How streams relate to the legacy one, from their creation on: few of those that are made are used.
+#[map]
+pub(crate) static STREAM_KINDS: LruHashMap<StreamKey, Word> = LruHashMap::with_max_entries(8192, 0);
+
 /// What had been asked of the GPU when an event was recorded.
 #[map]
 pub(crate) static CUDA_EVENTS: LruHashMap<EventKey, Clock> = LruHashMap::with_max_entries(8192, 0);
@@ -69,6 +76,14 @@ pub(crate) static CUDA_EVENTS: LruHashMap<EventKey, Clock> = LruHashMap::with_ma
 /// Thread (`pid_tgid`) -> the wait it is in.
 #[map]
 pub(crate) static SYNC_CALLS: HashMap<u64, SyncCall> = HashMap::with_max_entries(4096, 0);
+
+/// Thread (`pid_tgid`) -> what it asks whether it is done.
+#[map]
+pub(crate) static QUERY_CALLS: LruHashMap<u64, QueryCall> = LruHashMap::with_max_entries(4096, 0);
+
+/// Thread (`pid_tgid`) -> the stream or capture it begins.
+#[map]
+pub(crate) static BEGIN_CALLS: HashMap<u64, BeginCall> = HashMap::with_max_entries(4096, 0);
 
 /// Thread (`pid_tgid`) -> the memory call it is in.
 #[map]

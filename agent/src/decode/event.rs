@@ -45,7 +45,9 @@ pub enum Event<'a> {
     /// A new listening port.
     SocketListen(socket::Listen),
     /// A result marker with its work.
-    Step(cuda::Step),
+    Step(cuda::CountedStep),
+    /// Work that is counted before anybody waits for it.
+    Tally(cuda::Tally),
     /// An allocation or a free.
     Memory(cuda::Memory),
     /// A process replaced its image.
@@ -81,7 +83,8 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::SocketState => Event::SocketState(fixed(record)?),
         Kind::SocketAck => Event::SocketAck(fixed(record)?),
         Kind::SocketListen => Event::SocketListen(fixed(record)?),
-        Kind::Step => Event::Step(fixed(record)?),
+        Kind::Step => Event::Step(step(record)?),
+        Kind::Tally => Event::Tally(fixed(record)?),
         Kind::Memory => Event::Memory(fixed(record)?),
         Kind::Exec => Event::Exec(fixed(record)?),
         Kind::Fork => Event::Fork(fixed(record)?),
@@ -114,6 +117,15 @@ fn fixed<T: FromBytes>(record: &[u8]) -> Result<T, DecodeError> {
     T::read_from_prefix(record)
         .map(|(value, _)| value)
         .map_err(|_| DecodeError::Short { have: record.len(), need: size_of::<T>() })
+}
+
+/// Recordings of earlier agents have no more than the step.
+fn step(record: &[u8]) -> Result<cuda::CountedStep, DecodeError> {
+    if record.len() >= size_of::<cuda::CountedStep>() {
+        return fixed(record);
+    }
+    let step: cuda::Step = fixed(record)?;
+    Ok(cuda::CountedStep { step, fresh: step.work })
 }
 
 fn socket_data(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, os::fd::AsRawFd};
 use aya::{
     Ebpf,
     programs::{
-        RawTracePoint, UProbe,
+        RawTracePoint, RawTracePointRunOptions, TestRun as _, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
@@ -70,6 +70,12 @@ pub fn loses(program: Program) -> &'static str {
             "new processes are noticed only by the next scan"
         }
         names::PROG_SYNC_RETURN | names::PROG_SYNC_ENTER => "GPU steps are not seen",
+        names::PROG_QUERY_RETURN | names::PROG_QUERY_ENTER => "waits by polling are no steps",
+        names::PROG_BEGIN_RETURN | names::PROG_BEGIN_ENTER => {
+            "captured launches count as work, and new streams as old ones"
+        }
+        names::PROG_END => "captures and streams seem to go on for ever",
+        names::PROG_TALLY => "work that nobody waits for is counted when its process ends, and not before",
         names::PROG_MEMORY_RETURN | names::PROG_MEMORY_ENTER => "device memory calls are not seen",
         names::PROG_EVENT_RECORD | names::PROG_WAIT_EVENT => {
             "steps that end in an event wait lack their work"
@@ -113,12 +119,11 @@ struct Point<'a> {
 impl Attacher {
     /// All verdicts: tracepoints, then programs that never attach anywhere, then libraries.
     pub fn verdicts(&self) -> Vec<ProbeVerdict> {
-        let refused = self.refused.iter().filter(|(program, _)| uprobes().any(|one| one == **program)).map(
-            |(program, why)| {
-                let intent = Intent { program, target: "any library".to_owned(), loses: loses(program) };
-                judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
-            },
-        );
+        let is_own = |program: Program| program == names::PROG_TALLY || uprobes().any(|one| one == program);
+        let refused = self.refused.iter().filter(|(program, _)| is_own(program)).map(|(program, why)| {
+            let intent = Intent { program, target: "any library".to_owned(), loses: loses(program) };
+            judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
+        });
         let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
         self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
     }
@@ -217,6 +222,16 @@ impl Attacher {
         }
     }
 
+    /// Has the kernel side tell the work that nobody has waited for.
+    pub fn tally(&mut self) {
+        let program: Option<&mut RawTracePoint> =
+            self.bpf.program_mut(names::PROG_TALLY).and_then(|program| program.try_into().ok());
+        let Some(program) = program.filter(|_| !self.refused.contains_key(names::PROG_TALLY)) else { return };
+        if let Err(error) = program.test_run(RawTracePointRunOptions::new()) {
+            tracing::debug!(error = chain(&error), "work that nobody waits for is counted later");
+        }
+    }
+
     fn attach_tracepoints(&mut self, options: &Options) {
         for point in TRACEPOINTS.iter().filter(|point| options.want(point)) {
             let intent =
@@ -268,6 +283,8 @@ impl Drop for Attacher {
 fn lacks_return(program: Program, library: &Library, verdicts: &[ProbeVerdict]) -> bool {
     let partner = match program {
         names::PROG_SYNC_ENTER => names::PROG_SYNC_RETURN,
+        names::PROG_QUERY_ENTER => names::PROG_QUERY_RETURN,
+        names::PROG_BEGIN_ENTER => names::PROG_BEGIN_RETURN,
         names::PROG_MEMORY_ENTER => names::PROG_MEMORY_RETURN,
         names::PROG_TLS_ENTER => names::PROG_TLS_RETURN,
         _ => return false,

@@ -115,6 +115,7 @@ impl Discovery {
                 self.apply(now);
             }
             if now >= next_counters {
+                self.attacher.tally();
                 self.output.counters();
                 next_counters = now + COUNTERS_EVERY;
             }

@@ -18,10 +18,19 @@ pub(crate) struct SyncCall {
     pub(crate) stream: Word,
     /// Handle of the event waited for, 0 for none.
     pub(crate) event: Word,
-    /// 1 if it covers every stream of the process; `clock` is not used then.
-    pub(crate) is_wide: Word,
+    /// `COVER_*`.
+    pub(crate) cover: Word,
+    /// 1 if it is a poll.
+    pub(crate) is_polled: Word,
     pub(crate) clock: Clock,
 }
+
+/// What `clock` says.
+pub(crate) const COVER_CLOCK: u64 = 0;
+/// Every stream of the process.
+pub(crate) const COVER_ALL: u64 = 1;
+/// Every stream that is in order with the legacy one.
+pub(crate) const COVER_LEGACY: u64 = 2;
 
 /// An allocation or a free.
 #[repr(C)]

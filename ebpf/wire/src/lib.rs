@@ -53,10 +53,12 @@ pub enum Kind {
     SocketListen = 4,
     /// [`socket::Ack`]: the peer of a watched process has acknowledged all that was written.
     SocketAck = 5,
-    /// [`cuda::Step`]: a result marker, with the work since the previous one.
+    /// [`cuda::CountedStep`]: a result marker, with the work since the previous one.
     Step = 16,
     /// [`cuda::Memory`]: one call of a memory row.
     Memory = 17,
+    /// [`cuda::Tally`]: work that is counted before anybody waits for it.
+    Tally = 19,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -84,6 +86,7 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            19 => Self::Tally,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,

@@ -179,6 +179,15 @@ export! {
         give(device, i32::try_from(current()?.totals.device).map_err(|_| Error::UNKNOWN)?)
     }
 
+    /// Waits for everything submitted to a context; null is the current one.
+    fn cuCtxSynchronize_v2(context: u64) {
+        let context = if context == 0 { current() } else { CONTEXTS.get(context) };
+        let context = context.map_err(|_| Error::INVALID_CONTEXT)?;
+        clock::sleep_until(context.totals.all.load(Ordering::Acquire));
+        truth::synchronized();
+        Ok(())
+    }
+
     /// Waits for everything submitted to the current context.
     fn cuCtxSynchronize() {
         let context = current()?;

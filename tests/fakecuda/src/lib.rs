@@ -37,10 +37,12 @@
 #[macro_use]
 mod abi;
 mod allocator;
+mod arrays;
 mod clock;
 mod config;
 mod context;
 mod copy;
+mod described;
 mod device;
 mod error;
 mod event;
@@ -51,6 +53,7 @@ mod init;
 mod launch;
 mod layout;
 mod memory;
+mod memset;
 mod module;
 mod owner;
 mod resolve;
@@ -60,10 +63,15 @@ mod stream;
 mod timeline;
 mod truth;
 
-pub use abi::{CUlaunchConfig, CUresult, Out};
+pub use abi::{
+    CUDA_LAUNCH_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUlaunchConfig, CUresult, MemcpyEnd, MemcpyEnd2D,
+    MemcpyEnd3D, Out,
+};
+pub use arrays::*;
 pub use clock::{now as monotonic_ns, sleep_until};
 pub use context::*;
 pub use copy::*;
+pub use described::*;
 pub use device::*;
 pub use error::*;
 pub use event::*;
@@ -72,6 +80,7 @@ pub use graph::*;
 pub use init::*;
 pub use launch::*;
 pub use memory::*;
+pub use memset::*;
 pub use module::*;
 pub use resolve::*;
 pub use stream::*;

@@ -7,6 +7,8 @@ pub mod accuracy;
 pub mod agent;
 pub mod host;
 pub mod process;
+pub mod program;
+pub mod recording;
 pub mod rig;
 pub mod run;
 pub mod sink;

@@ -6,6 +6,7 @@
 mod accuracy;
 mod commands;
 mod counts;
+mod cuda;
 mod discovery;
 mod failures;
 mod gpus;
@@ -46,6 +47,14 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("cuda_variants", cuda::variants),
+    ("cuda_million", cuda::million),
+    ("cuda_unwaited", cuda::unwaited),
+    ("cuda_streams", cuda::streams),
+    ("cuda_in_flight", cuda::in_flight),
+    ("cuda_graphs", cuda::graphs),
+    ("cuda_legacy", cuda::legacy),
+    ("cuda_polls", cuda::polls),
     ("gpus", gpus::told_released_and_hanging),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),

@@ -41,6 +41,7 @@ const FIXED: &[(Kind, usize)] = &[
     (Kind::SocketState, size_of::<socket::State>()),
     (Kind::SocketListen, size_of::<socket::Listen>()),
     (Kind::Step, size_of::<cuda::Step>()),
+    (Kind::Tally, size_of::<cuda::Tally>()),
     (Kind::Memory, size_of::<cuda::Memory>()),
     (Kind::Exec, size_of::<process::Process>()),
     (Kind::Fork, size_of::<process::Process>()),

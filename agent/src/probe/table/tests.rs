@@ -57,12 +57,23 @@ fn locations_agree_with_the_prototypes() {
             })
         };
         if !matches!(row.stream, Loc::Deref(_)) {
-            assert_eq!(row.stream, place("hStream").unwrap_or(Loc::None), "{}: stream", row.name);
+            assert_eq!(row.stream, place("CUstream hStream").unwrap_or(Loc::None), "{}: stream", row.name);
         }
-        assert_eq!(row.bytes, place("size_t").unwrap_or(Loc::None), "{}: bytes", row.name);
+        let bytes = match row.class {
+            Class::StreamCreate => place("flags"),
+            Class::CopyBatch => place("count"),
+            Class::Launch => place("numDevices"),
+            _ => place("bytes"),
+        };
+        assert_eq!(row.bytes, bytes.unwrap_or(Loc::None), "{}: bytes", row.name);
         let object = match row.class {
             Class::GraphLaunch => place("hGraphExec"),
-            Class::SyncEvent | Class::EventRecord | Class::WaitEvent => place("hEvent"),
+            Class::SyncEvent | Class::EventRecord | Class::WaitEvent | Class::QueryEvent | Class::Destroy => {
+                place("hEvent")
+            }
+            Class::StreamCreate => place("phStream"),
+            Class::Copy2D | Class::Copy3D => place("pCopy"),
+            Class::CopyBatch => place("sizes"),
             Class::Alloc | Class::Free => place("dptr"),
             _ => None,
         };
@@ -87,12 +98,20 @@ fn the_launch_configuration_has_its_stream_at_byte_32() {
 }
 
 #[test]
-fn only_waiting_rows_have_a_return_program() {
+fn only_rows_whose_return_matters_have_a_return_program() {
     for row in TABLE {
         let waits = row.blocking
             || matches!(
                 row.class,
-                Class::SyncStream | Class::SyncEvent | Class::SyncContext | Class::Alloc | Class::Free
+                Class::SyncStream
+                    | Class::SyncEvent
+                    | Class::SyncContext
+                    | Class::QueryEvent
+                    | Class::QueryStream
+                    | Class::CaptureBegin
+                    | Class::StreamCreate
+                    | Class::Alloc
+                    | Class::Free
             );
         assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
     }
