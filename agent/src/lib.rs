@@ -10,6 +10,7 @@
 //! | 2 | [`decode`] | record bytes | [`decode::Event`] |
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
 //! | 3 | [`device`] | what NVML told | the GPUs as they are now |
+//! | 3 | [`coverage`] | what was seen and what NVML told | whose work on a GPU is seen |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
 //! | 6 | `diagnose` | requests over time | findings (not yet) |
@@ -28,6 +29,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod coverage;
 pub mod decode;
 pub mod device;
 pub mod export;

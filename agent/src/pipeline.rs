@@ -5,7 +5,8 @@ mod delivery;
 use delivery::Deliveries;
 
 use crate::{
-    decode::{blank, decode},
+    coverage::Coverage,
+    decode::{Event, blank, decode},
     device::Devices,
     health::Health,
     request::{Ended, RequestRecord, Requests, Settled},
@@ -41,6 +42,13 @@ pub enum Output {
         /// The call as the kernel side reported it.
         memory: wire::cuda::Memory,
     },
+    /// Kernels were loaded or compiled, or a graph made executable, by a process of `service`.
+    Rare {
+        /// Service name, as exported.
+        service: String,
+        /// The call as the kernel side reported it.
+        rare: wire::rare::Rare,
+    },
     /// From now on, long calls on this socket should be captured whole. For a live run; a replay has what it has.
     WantWhole(wire::socket::SockId),
 }
@@ -55,6 +63,7 @@ pub struct Pipeline {
     health: Health,
     tracker: Tracker,
     devices: Devices,
+    coverage: Coverage,
     requests: Requests,
     deliveries: Deliveries,
     tracked: Vec<Tracked>,
@@ -68,6 +77,7 @@ impl Pipeline {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
             devices: Devices::default(),
+            coverage: Coverage::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
             tracked: Vec::new(),
@@ -82,6 +92,8 @@ impl Pipeline {
             Ok(event) => {
                 self.health.decoded += 1;
                 self.devices.observe(&event, &mut self.health);
+                self.coverage.observe(&event, &mut self.health);
+                out.extend(rare(&event, &self.tracker, &mut self.health));
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
             Err(error) => {
@@ -119,6 +131,11 @@ impl Pipeline {
         &self.devices
     }
 
+    /// Whose work on a GPU is seen.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
     /// TLS of services, as far as it was seen, by name; services with the same one are added up.
     pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
         let mut by_name = std::collections::BTreeMap::<String, TlsCounts>::new();
@@ -152,6 +169,15 @@ fn output(
         Settled::Counted(id, work, captured) => Some(Output::Counted { service: name(id), work, captured }),
         Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }
+}
+
+fn rare(event: &Event<'_>, tracker: &Tracker, health: &mut Health) -> Option<Output> {
+    let Event::Rare(rare) = event else { return None };
+    let Some(service) = tracker.service_of(rare.header.tgid) else {
+        health.ignore("rare_without_service");
+        return None;
+    };
+    Some(Output::Rare { service: service.to_owned(), rare: *rare })
 }
 
 fn request(ended: Ended, tracker: &Tracker, health: &mut Health) -> Output {

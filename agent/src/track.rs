@@ -144,7 +144,12 @@ impl Tracker {
                 None => health.ignore("tls_without_service"),
             },
             // For discovery; it answers with an observation when the process matters.
+            Event::CudaSeen(record) if record.child == record.header.tgid => {
+                self.processes.admitted(&record, health);
+            }
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
+            // What they tell is kept beside the tracker, in `coverage`.
+            Event::Resolved(_) | Event::Rare(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
         }
     }
@@ -152,6 +157,11 @@ impl Tracker {
     /// Name of a service, as exported; empty for an id that was never given.
     pub fn service_name(&self, id: ServiceId) -> &str {
         self.processes.service_name(id)
+    }
+
+    /// Name of the service of a living process.
+    pub fn service_of(&self, pid: u32) -> Option<&str> {
+        self.processes.service(pid).map(|id| self.service_name(id))
     }
 
     /// Name of a process of a service, also for a while after its end.

@@ -23,6 +23,9 @@ pub(crate) fn process_exec(_ctx: RawTracePointContext) -> u32 {
     let task = Task::current();
     let _ = CUDA_SEEN.remove(task.tgid());
     cuda::forget_process(task.tgid());
+    if scope_of(task.tgid()) != 0 {
+        tls::forget_process(task);
+    }
     finish(emit(Kind::Exec, task, 0, 0))
 }
 
@@ -71,6 +74,10 @@ fn exit() -> Outcome {
     // Whoever is watched: the first thread may end before others, which then are not any more.
     cuda::forget_thread(task);
     tls::forget_thread(task);
+    if task.is_leader() {
+        // Another process may get the number without an exec.
+        let _ = CUDA_SEEN.remove(task.tgid());
+    }
     if scope_of(task.tgid()) == 0 {
         return Err(Stop::Quiet);
     }

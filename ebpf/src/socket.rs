@@ -13,6 +13,7 @@ mod segment;
 mod sock;
 mod state;
 mod unix;
+mod unseen;
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
@@ -88,7 +89,7 @@ fn is_news(dir: u8, result: i32) -> bool {
 }
 
 /// A call on a socket, at its end.
-struct Moved {
+pub(crate) struct Moved {
     task: Task,
     sock: Sock,
     dir: u8,
@@ -121,7 +122,10 @@ fn record(moved: &Moved) -> Outcome {
     }
     let socket = identity::find_or_adopt(sock, is_tcp, now)?;
     let bytes = if result > 0 { result as u32 } else { 0 };
-    let offset = socket.advance(dir, u64::from(bytes));
+    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, call, bytes);
+    identity::announce(socket, sock, family, now, task)?;
+    let unseen = if is_tcp { unseen::before(socket, moved, now)? } else { 0 };
+    let offset = socket.advance(dir, u64::from(unseen) + u64::from(bytes)) + u64::from(unseen);
     let network = if bytes == 0 || !is_tcp {
         Network::default()
     } else if dir == DIR_SEND {
@@ -133,8 +137,6 @@ fn record(moved: &Moved) -> Outcome {
         count(Counter::ArrivalUnknown);
         Network::default()
     };
-    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, call, bytes);
-    identity::announce(socket, sock, family, now, task)?;
     if bytes > 0 {
         tls::uses(task, dir, socket.id(sock));
     }

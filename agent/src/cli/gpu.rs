@@ -74,7 +74,11 @@ fn device(gpu: &Gpu) -> Vec<String> {
     lines.extend((!numbers.is_empty()).then(|| format!("{indent}  {numbers}")));
     lines.extend(refused(gpu).map(|refused| format!("{indent}  {refused}")));
     let processes = gpu.processes.iter().flatten();
-    lines.extend(processes.map(|each| format!("{indent}  {}", process(each))));
+    for each in processes {
+        lines.push(format!("{indent}  {}", process(each)));
+        let missing = each.coverage.iter().flat_map(|covered| &covered.missing);
+        lines.extend(missing.map(|sentence| format!("{indent}    not seen: {sentence}")));
+    }
     lines
 }
 
@@ -132,6 +136,11 @@ fn process(process: &GpuProcess) -> String {
     let mut line = format!("{:>9} {:>9} {:<8}", process.pid, memory, json::name(process.does));
     for text in [&process.comm, &process.service, &process.container].into_iter().flatten() {
         let _ = write!(line, "  {text}");
+    }
+    if let Some(covered) = &process.coverage {
+        let paths: Vec<String> = covered.paths.iter().map(json::name).collect();
+        let by = if paths.is_empty() { String::new() } else { format!(" by {}", paths.join(" and ")) };
+        let _ = write!(line, "  calls {}{by}", json::name(covered.state));
     }
     line.trim_end().to_owned()
 }

@@ -1,6 +1,6 @@
 //! The closed set of events, and how a record becomes one.
 
-use wire::{Header, Kind, cuda, process, socket, tls};
+use wire::{Header, Kind, cuda, process, rare, socket, tls};
 use zerocopy::FromBytes;
 
 use super::{DecodeError, Observation};
@@ -50,6 +50,10 @@ pub enum Event<'a> {
     Tally(cuda::Tally),
     /// An allocation or a free.
     Memory(cuda::Memory),
+    /// The driver gave somebody the address of a function.
+    Resolved(rare::Resolved),
+    /// Kernels were loaded or compiled, or a graph made executable.
+    Rare(rare::Rare),
     /// A process replaced its image.
     Exec(process::Process),
     /// A watched process started another.
@@ -86,6 +90,8 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::Step => Event::Step(step(record)?),
         Kind::Tally => Event::Tally(fixed(record)?),
         Kind::Memory => Event::Memory(fixed(record)?),
+        Kind::Resolved => Event::Resolved(fixed(record)?),
+        Kind::Rare => Event::Rare(fixed(record)?),
         Kind::Exec => Event::Exec(fixed(record)?),
         Kind::Fork => Event::Fork(fixed(record)?),
         Kind::Exit => Event::Exit(fixed(record)?),

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::Snapshot;
+use super::{
+    coverage::{self, Covered},
+    snapshot::Snapshot,
+};
 use crate::{
     decode::{DeviceProcess, DeviceUse, NvmlSource, Refusal, Throttle},
     device::Device,
@@ -142,6 +145,9 @@ pub struct GpuProcess {
     /// Its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// Whether its CUDA calls are seen, and by which ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Covered>,
     /// Its memory on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
@@ -157,17 +163,27 @@ impl Gpus {
             hanging_function: hanging.map(|call| call.function.to_owned()),
             hanging_s: hanging.map(|call| call.age_seconds),
         };
-        Self { nvml, gpus: snapshot.devices.iter().map(|device| gpu(device, &services, now_ns)).collect() }
+        let covered = coverage::of(snapshot, now_ns).into_iter().map(|one| (one.pid, one)).collect();
+        let context = Context { services, covered, now_ns };
+        Self { nvml, gpus: snapshot.devices.iter().map(|device| gpu(device, &context)).collect() }
     }
 }
 
 /// Names of services by process.
-fn services(snapshot: &Snapshot) -> BTreeMap<u32, &str> {
+pub(super) fn services(snapshot: &Snapshot) -> BTreeMap<u32, &str> {
     let services = snapshot.probes.services.iter();
     services.flat_map(|service| service.pids.iter().map(|&pid| (pid, &*service.name))).collect()
 }
 
-fn gpu(device: &Device, services: &BTreeMap<u32, &str>, now_ns: u64) -> Gpu {
+/// What is known of processes beside what NVML tells.
+struct Context<'a> {
+    services: BTreeMap<u32, &'a str>,
+    covered: BTreeMap<u32, Covered>,
+    now_ns: u64,
+}
+
+fn gpu(device: &Device, context: &Context<'_>) -> Gpu {
+    let now_ns = context.now_ns;
     let seen = device.seen().clone();
     let instance = seen.instance.as_ref();
     let identity = Gpu {
@@ -188,18 +204,19 @@ fn gpu(device: &Device, services: &BTreeMap<u32, &str>, now_ns: u64) -> Gpu {
         refused: seen.refused,
         ..Gpu::default()
     };
-    with_condition(with_usage(identity, device, services, now_ns), device, now_ns)
+    with_condition(with_usage(identity, device, context), device, now_ns)
 }
 
-fn with_usage(gpu: Gpu, device: &Device, services: &BTreeMap<u32, &str>, now_ns: u64) -> Gpu {
-    let Some(usage) = device.usage(now_ns) else { return gpu };
+fn with_usage(gpu: Gpu, device: &Device, context: &Context<'_>) -> Gpu {
+    let Some(usage) = device.usage(context.now_ns) else { return gpu };
     let ratio = |percent: u32| f64::from(percent) / 100.0;
     let process = |process: &DeviceProcess| GpuProcess {
         pid: process.pid,
         does: process.does,
         comm: process.comm.clone(),
-        service: services.get(&process.pid).map(|&name| name.to_owned()),
+        service: context.services.get(&process.pid).map(|&name| name.to_owned()),
         container: process.container.clone(),
+        coverage: context.covered.get(&process.pid).cloned(),
         memory_used_bytes: process.used_memory,
     };
     Gpu {

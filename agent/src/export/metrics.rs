@@ -110,6 +110,10 @@ metrics! {
         "Time of a call that allocates device memory";
     CudaAllocFailures "cuda_alloc_failures_total" Counter, None, &["workload", "class"],
         "Failed allocations of device memory; class unknown is out of memory for a reason not known, error any other code";
+    CudaModuleLoad "cuda_module_load_seconds" Histogram(Driver), Seconds, &["workload"],
+        "Time of a call that loads, compiles or links kernels";
+    CudaGraphInstantiate "cuda_graph_instantiate_seconds" Histogram(Driver), Seconds, &["workload"],
+        "Time of a call that makes a graph executable";
     CudaCopyBytes "cuda_copy_bytes_total" Counter, Bytes, &["workload", "kind"],
         "Bytes that calls of the CUDA driver copy, by direction; other is device to device, a prefetch, or not told by the call";
     GpuInfo "gpu_info" Gauge, None,
@@ -177,6 +181,10 @@ metrics! {
         "Hints and observations of discovery that came faster than they were taken; the next look makes up for them";
     Probes "stagelens_probes" Gauge, None, &["program", "state", "cost_class"],
         "Programs on their targets, by state and by what one hit costs";
+    Coverage "stagelens_coverage_processes" Gauge, None, &["service", "state"],
+        "Processes that use a GPU, by whether their calls are seen: seen, unknown (none came yet), blind (NVML shows work and no call comes)";
+    InnerPlaces "stagelens_inner_functions" Gauge, None, &["state"],
+        "Functions of drivers without a name whose address a process was given: attached to, or not (refused)";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
         "Finished requests of which something is missing or guessed; one request can count for several reasons";
     TlsConnections "stagelens_tls_connections_total" Counter, None, &["service", "state"],

@@ -8,6 +8,7 @@ use super::{
     prometheus::{Metrics, OVERFLOW},
 };
 use crate::{
+    coverage::RareKind,
     pipeline::Output,
     request::{RequestRecord, record::Outcome},
 };
@@ -26,6 +27,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
         Output::Step { service, step } => self::step(metrics, service, step),
         Output::Counted { service, work, captured } => counted(metrics, service, work, *captured),
         Output::Memory { service, memory } => self::memory(metrics, service, memory),
+        Output::Rare { service, rare } => self::rare(metrics, service, rare),
         Output::WantWhole(_) => {}
     }
 }
@@ -127,6 +129,17 @@ fn memory(metrics: &Metrics, service: &str, memory: &wire::cuda::Memory) {
         OUT_OF_MEMORY => metrics.add(Id::CudaAllocFailures, &[workload, UNKNOWN], 1),
         _ => metrics.add(Id::CudaAllocFailures, &[workload, "error"], 1),
     }
+}
+
+fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
+    let id = match RareKind::of(rare.class) {
+        Some(RareKind::ModuleLoad | RareKind::LibraryLoad | RareKind::Link) => Id::CudaModuleLoad,
+        Some(RareKind::GraphInstantiate) => Id::CudaGraphInstantiate,
+        // Once in the life of a process.
+        Some(RareKind::Init) | None => return,
+    };
+    let took = rare.header.time_ns.saturating_sub(rare.enter_ns);
+    metrics.observe(id, &[label(Some(service))], seconds(took));
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -8,8 +8,9 @@ use std::{
 
 use serde::Serialize;
 
-use super::{gpus, json, metrics::Id, process, prometheus::Metrics};
+use super::{coverage, gpus, json, metrics::Id, process, prometheus::Metrics};
 use crate::{
+    coverage::Coverage,
     device::Devices,
     health::{Health, NvmlHealth},
     probe,
@@ -68,6 +69,8 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// Whose work on them is seen.
+    pub coverage: Coverage,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// TLS as far as it was seen, by service.
@@ -150,6 +153,7 @@ impl Snapshot {
         self.write_probes(metrics);
         self.write_recording(metrics);
         gpus::write(self, metrics);
+        coverage::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
         metrics.clear(Id::InFlight);
@@ -252,6 +256,7 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            coverage: Coverage::default(),
             in_flight,
             tls,
             lag_ns: 500_000_000,

@@ -12,15 +12,21 @@ mod memory;
 mod memset;
 mod order;
 mod query;
+mod rare;
+mod resolve;
+mod runtime;
 mod sync;
 
 use wire::{
-    cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_PER_THREAD, Loc},
+    cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_PER_THREAD, FLAG_RUNTIME, Loc},
     names,
 };
 
 /// Symbol that tells a CUDA driver library from a file that merely has its name.
 pub const DRIVER_MARK: &str = "cuLaunchKernel";
+
+/// The same for the runtime.
+pub const RUNTIME_MARK: &str = "cudaLaunchKernel";
 
 /// One function of the driver API.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +47,9 @@ pub struct Row {
     pub blocking: bool,
     /// Every driver of the last ten years has it: its absence is worth a warning.
     pub required: bool,
-    /// Prototype in `cuda.h`.
+    /// It is of the runtime (`libcudart`), whose calls count where no driver is attached to.
+    pub runtime: bool,
+    /// Prototype in `cuda.h`, or in `cuda_runtime_api.h`.
     pub prototype: &'static str,
 }
 
@@ -88,6 +96,10 @@ impl Row {
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
             Class::Alloc | Class::Free => &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN],
+            Class::Resolve => &[names::PROG_RESOLVE_ENTER, names::PROG_RESOLVE_RETURN],
+            Class::ModuleLoad | Class::LibraryLoad | Class::Link | Class::GraphInstantiate | Class::Init => {
+                &[names::PROG_RARE_ENTER, names::PROG_RARE_RETURN]
+            }
         }
     }
 
@@ -95,13 +107,14 @@ impl Row {
     pub const fn cookie(&self, row: u16, symbol: Symbol) -> Cookie {
         let per_thread = if symbol.per_thread { FLAG_PER_THREAD } else { 0 };
         let blocking = if self.blocking { FLAG_BLOCKING } else { 0 };
+        let runtime = if self.runtime { FLAG_RUNTIME } else { 0 };
         Cookie {
             row,
             stream: self.stream,
             bytes: self.bytes,
             object: self.object,
             class: self.class,
-            flags: per_thread | blocking,
+            flags: per_thread | blocking | runtime,
         }
     }
 }
@@ -117,6 +130,7 @@ const fn row(name: &'static str, class: Class, symbols: &'static [Symbol], proto
         object: Loc::None,
         blocking: false,
         required: true,
+        runtime: false,
         prototype,
     }
 }
@@ -138,6 +152,9 @@ const GROUPS: &[&[Row]] = &[
     described::ROWS,
     memset::ROWS,
     memory::ROWS,
+    resolve::ROWS,
+    rare::ROWS,
+    runtime::ROWS,
 ];
 
 const LEN: usize = {
@@ -166,6 +183,39 @@ const fn concatenated() -> [Row; LEN] {
         group += 1;
     }
     rows
+}
+
+/// The row and symbol of that name; or of the name without what tells variants apart, as it is asked for at run time:
+/// then a symbol that takes the same arguments, for the calling thread's own default stream or not.
+pub fn find(name: &str, own_stream: bool) -> Option<(u16, Symbol)> {
+    let rows = || (0u16..).zip(TABLE);
+    let exact =
+        rows().find_map(|(number, row)| Some((number, *row.symbols.iter().find(|s| s.name == name)?)));
+    let base = || {
+        let (number, row) = rows().find(|(_, row)| row.name == name)?;
+        let fits = row.symbols.iter().find(|symbol| symbol.per_thread == own_stream);
+        Some((number, *fits.or(row.symbols.first())?))
+    };
+    // A name with an ending says itself which one is meant.
+    if rows().any(|(_, row)| row.name == name) { base() } else { exact }
+}
+
+/// The name is one of a row with an ending that only tells variants apart, and no symbol of the row: a later version
+/// of the function, or one that this agent was not taught.
+pub fn is_unknown_variant(name: &str) -> bool {
+    let is_of = |row: &Row| {
+        let ending = name.strip_prefix(row.name);
+        ending.is_some_and(is_variant_ending) && row.symbols.iter().all(|symbol| symbol.name != name)
+    };
+    let is_known = TABLE.iter().any(|row| row.symbols.iter().any(|symbol| symbol.name == name));
+    !is_known && TABLE.iter().any(is_of)
+}
+
+/// Nothing, `_v2`, `_ptsz`, `_v2_ptds` and the like.
+fn is_variant_ending(ending: &str) -> bool {
+    let ending = ending.strip_suffix("_ptsz").or_else(|| ending.strip_suffix("_ptds")).unwrap_or(ending);
+    let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    ending.is_empty() || ending.strip_prefix("_v").is_some_and(digits)
 }
 
 #[cfg(test)]

@@ -27,7 +27,10 @@ struct Process {
 
 #[derive(Debug)]
 struct Service {
+    key: String,
     name: String,
+    /// Processes of it in the table, those that ended lately among them. Without any, it is forgotten.
+    processes: usize,
     ports: FxHashSet<(u32, u16)>,
 }
 
@@ -36,7 +39,8 @@ struct Service {
 pub(super) struct Processes {
     max: usize,
     by_pid: FxHashMap<u32, Process>,
-    services: Vec<Service>,
+    services: FxHashMap<ServiceId, Service>,
+    next_service: u32,
     by_key: FxHashMap<String, ServiceId>,
     /// Ended processes, oldest first.
     ended: VecDeque<u32>,
@@ -48,7 +52,8 @@ impl Processes {
         Self {
             max,
             by_pid: FxHashMap::default(),
-            services: Vec::new(),
+            services: FxHashMap::default(),
+            next_service: 0,
             by_key: FxHashMap::default(),
             ended: VecDeque::new(),
         }
@@ -61,7 +66,7 @@ impl Processes {
 
     /// Name of a service; empty for an id that was never given.
     pub(super) fn service_name(&self, id: ServiceId) -> &str {
-        self.services.get(id.0 as usize).map_or("", |service| service.name.as_str())
+        self.services.get(&id).map_or("", |service| service.name.as_str())
     }
 
     /// Name of a process, also of one that ended lately.
@@ -76,12 +81,13 @@ impl Processes {
 
     /// The process's service listens there.
     pub(super) fn listens(&self, pid: u32, netns: u32, port: u16) -> bool {
-        self.service(pid).is_some_and(|id| self.services[id.0 as usize].ports.contains(&(netns, port)))
+        let service = self.service(pid).and_then(|id| self.services.get(&id));
+        service.is_some_and(|service| service.ports.contains(&(netns, port)))
     }
 
     /// A process of a service was seen. If another one had its number and the end of that was missed: its service.
     pub(super) fn seen(&mut self, seen: &ProcessSeen, health: &mut Health) -> Option<ServiceId> {
-        let service = self.intern(seen, health)?;
+        let service = self.intern(&seen.service, &seen.service_name, health)?;
         for port in &seen.ports {
             self.add_port(service, (port.netns, port.port), health);
         }
@@ -99,11 +105,24 @@ impl Processes {
         before
     }
 
-    fn intern(&mut self, seen: &ProcessSeen, health: &mut Health) -> Option<ServiceId> {
-        if let Some(id) = self.by_key.get(&seen.service) {
-            let service = &mut self.services[id.0 as usize];
-            if service.name != seen.service_name {
-                service.name.clone_from(&seen.service_name);
+    /// A process calls CUDA and is watched from this call on, before anything else is known of it. Those of one name are
+    /// one service, until it is known better.
+    pub(super) fn admitted(&mut self, record: &Record, health: &mut Health) {
+        let pid = record.header.tgid;
+        if self.service(pid).is_some() {
+            return;
+        }
+        let comm = comm(&record.comm);
+        if let Some(service) = self.intern(&format!("comm:{comm}"), &comm, health) {
+            let process = Process { service, comm, container: None, start_ticks: 0, ended: false };
+            self.insert(pid, process, health);
+        }
+    }
+
+    fn intern(&mut self, key: &str, name: &str, health: &mut Health) -> Option<ServiceId> {
+        if let Some(id) = self.by_key.get(key) {
+            if let Some(service) = self.services.get_mut(id).filter(|service| service.name != name) {
+                name.clone_into(&mut service.name);
             }
             return Some(*id);
         }
@@ -111,14 +130,16 @@ impl Processes {
             health.ignore("service_table_full");
             return None;
         }
-        let id = ServiceId(u32::try_from(self.services.len()).ok()?);
-        self.services.push(Service { name: seen.service_name.clone(), ports: FxHashSet::default() });
-        self.by_key.insert(seen.service.clone(), id);
+        let id = ServiceId(self.next_service);
+        self.next_service = self.next_service.checked_add(1)?;
+        let (key, name) = (key.to_owned(), name.to_owned());
+        self.by_key.insert(key.clone(), id);
+        self.services.insert(id, Service { key, name, processes: 0, ports: FxHashSet::default() });
         Some(id)
     }
 
     fn add_port(&mut self, service: ServiceId, port: (u32, u16), health: &mut Health) {
-        let ports = &mut self.services[service.0 as usize].ports;
+        let Some(ports) = self.services.get_mut(&service).map(|service| &mut service.ports) else { return };
         if ports.len() < MAX_PORTS {
             ports.insert(port);
         } else if !ports.contains(&port) {
@@ -130,17 +151,40 @@ impl Processes {
         while self.by_pid.len() >= self.max && !self.by_pid.contains_key(&pid) {
             let Some(oldest) = self.ended.pop_front() else {
                 health.ignore("process_table_full");
-                return;
+                return self.forget_unused(process.service);
             };
             self.forget(oldest);
         }
-        self.by_pid.insert(pid, process);
+        if let Some(service) = self.services.get_mut(&process.service) {
+            service.processes += 1;
+        }
+        if let Some(before) = self.by_pid.insert(pid, process) {
+            self.leave(before.service);
+        }
+    }
+
+    /// One process of the service less.
+    fn leave(&mut self, id: ServiceId) {
+        if let Some(service) = self.services.get_mut(&id) {
+            service.processes = service.processes.saturating_sub(1);
+        }
+        self.forget_unused(id);
+    }
+
+    /// Drops a service without processes.
+    fn forget_unused(&mut self, id: ServiceId) {
+        if let Some(service) = self.services.get(&id).filter(|service| service.processes == 0) {
+            self.by_key.remove(&service.key);
+            self.services.remove(&id);
+        }
     }
 
     /// Drops an ended process, unless its number is in use again.
     fn forget(&mut self, pid: u32) {
-        if self.by_pid.get(&pid).is_some_and(|p| p.ended) {
-            self.by_pid.remove(&pid);
+        if self.by_pid.get(&pid).is_some_and(|p| p.ended)
+            && let Some(process) = self.by_pid.remove(&pid)
+        {
+            self.leave(process.service);
         }
     }
 
@@ -247,6 +291,32 @@ mod tests {
         assert_eq!(table.exit(1, 5), None);
         assert_eq!(table.service(1), Some(ServiceId(1)));
         assert_eq!(table.exit(1, 6), Some(ServiceId(1)));
+    }
+
+    #[test]
+    fn a_service_goes_with_its_last_process() {
+        let (mut table, mut health) = (Processes::new(16_384), Health::default());
+        for n in 0..20_000_u32 {
+            table.admitted(&record(n + 1, n + 1), &mut health);
+            table.seen(&seen(n + 1, u64::from(n) + 1, &format!("service {n}")), &mut health);
+            assert!(table.service(n + 1).is_some(), "{n}: {health:?}");
+            table.exit(n + 1, 0);
+        }
+        assert!(table.services.len() <= MAX_ENDED + 1, "{}", table.services.len());
+        assert_eq!(table.services.len(), table.by_key.len());
+        assert_eq!(health.ignored, std::collections::BTreeMap::new());
+    }
+
+    #[test]
+    fn a_process_that_calls_before_it_is_known_goes_by_its_name() {
+        let (mut table, mut health) = (Processes::new(8), Health::default());
+        table.admitted(&record(7, 7), &mut health);
+        let early = table.service(7).unwrap();
+        assert_eq!(table.service_name(early), "worker");
+        table.admitted(&record(8, 8), &mut health);
+        assert_eq!(table.service(8), Some(early));
+        assert_eq!(table.seen(&seen(7, 5, "a"), &mut health), None, "it did not end");
+        assert_eq!(table.service_name(table.service(7).unwrap()), "name of a");
     }
 
     #[test]

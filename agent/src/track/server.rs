@@ -94,6 +94,7 @@ impl Server {
         match Call::of(data) {
             Call::Moved(len) => self.bytes(side(data), data, len, payload, cx),
             Call::Closed => self.exchanges.client_closed(at.time_ns),
+            Call::Unseen => self.went_unseen(data, cx),
             Call::Nothing => {}
             Call::Refused => self.exchanges.refused(at.time_ns),
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),

@@ -27,6 +27,24 @@ impl Entry {
         self.cookie.class().ok_or(Stop::Count(Counter::BadCookie))
     }
 
+    /// Where the return address is.
+    #[inline(always)]
+    pub(crate) fn stack(self) -> u64 {
+        stack_pointer(&ProbeContext::new(self.regs.cast()))
+    }
+
+    /// Where the probe is.
+    #[inline(always)]
+    pub(crate) fn place(self) -> u64 {
+        instruction_pointer(&ProbeContext::new(self.regs.cast()))
+    }
+
+    /// An argument in its register.
+    #[inline(always)]
+    pub(crate) fn register(self, index: u8) -> u64 {
+        register(&ProbeContext::new(self.regs.cast()), index)
+    }
+
     /// The argument, 0 if the function has none.
     #[inline(always)]
     pub(crate) fn argument(self, argument: Argument) -> Result<u64, Stop> {
@@ -92,4 +110,18 @@ fn stack_pointer(context: &ProbeContext) -> u64 {
 fn stack_pointer(context: &ProbeContext) -> u64 {
     // SAFETY: the context is the registers.
     unsafe { (*context.regs).sp }
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn instruction_pointer(context: &ProbeContext) -> u64 {
+    // SAFETY: the context is the registers.
+    unsafe { (*context.regs).rip }
+}
+
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+fn instruction_pointer(context: &ProbeContext) -> u64 {
+    // SAFETY: the context is the registers.
+    unsafe { (*context.regs).pc }
 }

@@ -9,7 +9,7 @@ use super::arguments::{Entry, read};
 use super::stream::{Stream, field};
 use super::work::touch;
 use crate::emit::{Stop, count};
-use crate::repeat::{GO_ON, STOP, repeat};
+use crate::repeat::{GO_ON, STOP, is_full, repeat};
 
 /// `CUDA_MEMCPY2D` of `cuda.h`, as far as it matters.
 #[repr(C)]
@@ -138,7 +138,7 @@ struct Batch {
 
 #[inline(never)]
 fn batch(stream: &Stream, sizes: u64, len: u64) {
-    if len > u64::from(BATCH) {
+    if len > u64::from(if is_full() { BATCH } else { FEW }) {
         count(Counter::BatchTruncated);
     }
     let mut state = Batch { sizes, len, bytes: 0 };

@@ -78,6 +78,12 @@ pub(crate) struct QueryCall {
 }
 
 impl QueryCall {
+    /// The entry is kept between calls. Row 0 is a launch.
+    #[inline(always)]
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.row.get() != 0
+    }
+
     #[inline(always)]
     fn set(&self, event: u64, stream: &StreamKey, moment: u64) {
         self.event.set(event);
@@ -150,13 +156,14 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
     // SAFETY: as in `find_or_make`.
     let call = unsafe { QUERY_CALLS.get(task.0) };
     let call = call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Quiet)?;
+    call.row.set(0);
     if call.stream.tgid == 0 {
         return Err(Stop::Quiet);
     }
     let is_wait = if call.event.get() != 0 {
-        ends_event(task, call, context.ret())
+        ends_event(task, call, row, context.ret())
     } else {
-        ends_stream(task, call, context.ret())
+        ends_stream(task, call, row, context.ret())
     };
     if is_wait { end(task) } else { Err(Stop::Quiet) }
 }
@@ -173,7 +180,7 @@ fn end(task: Task) -> Outcome {
 
 /// Whether the answer ends a wait; then it is the thread's wait.
 #[inline(never)]
-fn ends_event(task: Task, call: &QueryCall, result: u32) -> bool {
+fn ends_event(task: Task, call: &QueryCall, row: u16, result: u32) -> bool {
     let handle = call.event.get();
     let Ok(clock) = order::find_event(&EventKey { tgid: task.tgid(), reserved: 0, handle }) else {
         return false;
@@ -183,7 +190,7 @@ fn ends_event(task: Task, call: &QueryCall, result: u32) -> bool {
         return false;
     }
     let since = judge(&clock.polls, moment, result);
-    let Some(wait) = begin(task, call, since) else { return false };
+    let Some(wait) = begin(task, call, row, since) else { return false };
     wait.event.set(handle);
     wait.clock.copy_from(clock);
     true
@@ -191,7 +198,7 @@ fn ends_event(task: Task, call: &QueryCall, result: u32) -> bool {
 
 /// As [`ends_event`].
 #[inline(never)]
-fn ends_stream(task: Task, call: &QueryCall, result: u32) -> bool {
+fn ends_stream(task: Task, call: &QueryCall, row: u16, result: u32) -> bool {
     let Some(stream) = find(&call.stream) else { return false };
     let moment = call.moment.get();
     // What was asked of it meanwhile need not be done.
@@ -199,14 +206,14 @@ fn ends_stream(task: Task, call: &QueryCall, result: u32) -> bool {
         return false;
     }
     let since = judge(&stream.polls, moment, result);
-    let Some(wait) = begin(task, call, since) else { return false };
+    let Some(wait) = begin(task, call, row, since) else { return false };
     wait.clock.take(&call.stream, stream);
     true
 }
 
 /// The thread's wait, if there was one.
 #[inline(never)]
-fn begin(task: Task, call: &QueryCall, since: u64) -> Option<&'static SyncCall> {
+fn begin(task: Task, call: &QueryCall, row: u16, since: u64) -> Option<&'static SyncCall> {
     if since == 0 {
         return None;
     }
@@ -215,7 +222,7 @@ fn begin(task: Task, call: &QueryCall, since: u64) -> Option<&'static SyncCall> 
         return None;
     };
     wait.stream.set(call.stream.handle);
-    wait.row.set(call.row.get());
+    wait.row.set(u64::from(row));
     wait.enter_ns.set(since);
     wait.is_polled.set(1);
     Some(wait)

@@ -64,17 +64,20 @@ fn exited(result: i64) -> Outcome {
     let Some(syscall) = syscall.filter(|_| !descriptor::in_32_bit_call()) else {
         return Err(Stop::Count(Counter::CallForeign));
     };
-    match moves {
-        Moves::Nothing | Moves::Unknown => Ok(()),
-        Moves::One => one(task, registers, syscall, result),
-        Moves::Batch => batch(task, registers, syscall, result),
-        Moves::Sendfile => moved(task, registers.first(), syscall, DIR_SEND, result),
-        Moves::Splice => {
-            // One of the two is a pipe.
-            moved(task, registers.first(), syscall, DIR_RECV, result)?;
-            moved(task, registers.third(), syscall, DIR_SEND, result)
-        }
-    }
+    let moved = match moves {
+        Moves::Nothing | Moves::Unknown => return Ok(()),
+        Moves::Batch if result == 0 => return Ok(()),
+        Moves::Batch if result > 0 => return batch(task, registers, syscall, result),
+        Moves::Batch | Moves::One => one(task, registers, syscall, result)?,
+        Moves::Sendfile => unread(task, registers.first(), syscall, DIR_SEND, result)?,
+        // One of the two is a pipe.
+        Moves::Splice => match unread(task, registers.first(), syscall, DIR_RECV, result) {
+            Ok(moved) => moved,
+            Err(_) => unread(task, registers.third(), syscall, DIR_SEND, result)?,
+        },
+    };
+    // In one place for all of them: the verifier goes through it once for each.
+    record(&moved)
 }
 
 #[inline(always)]
@@ -109,8 +112,8 @@ fn flags(syscall: u16, registers: Registers) -> i32 {
     }
 }
 
-#[inline(never)]
-fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
+#[inline(always)]
+fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Result<Moved, Stop> {
     let (dir, flags) = (direction(syscall), flags(syscall, registers));
     if !is_news(dir, result as i32) || flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
@@ -118,18 +121,18 @@ fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
     let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
     let call = Call::of(registers, syscall, dir);
     let is_copied = flags & MSG_TRUNC == 0;
-    record(&Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })
+    Ok(Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })
 }
 
 /// A call whose bytes never were in user memory.
-#[inline(never)]
-fn moved(task: Task, descriptor: u64, syscall: u16, dir: u8, result: i64) -> Outcome {
+#[inline(always)]
+fn unread(task: Task, descriptor: u64, syscall: u16, dir: u8, result: i64) -> Result<Moved, Stop> {
     if !is_news(dir, result as i32) {
-        return Ok(());
+        return Err(Stop::Quiet);
     }
-    let Some(sock) = descriptor::socket(descriptor as u32) else { return Ok(()) };
+    let sock = descriptor::socket(descriptor as u32).ok_or(Stop::Quiet)?;
     let (result, call) = (result as i32, Call::opaque(syscall));
-    record(&Moved { task, sock, dir, result, is_copied: true, is_alone: true, call })
+    Ok(Moved { task, sock, dir, result, is_copied: true, is_alone: true, call })
 }
 
 /// Messages of a batch.
@@ -143,16 +146,13 @@ struct Batch {
     messages: u64,
 }
 
-#[inline(always)]
+#[inline(never)]
 fn batch(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
     let (dir, flags) = (direction(syscall), flags(syscall, registers));
     if flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
     let messages = registers.second();
-    if result <= 0 {
-        return if result == 0 { Err(Stop::Quiet) } else { one(task, registers, syscall, result) };
-    }
     let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
     let (is_copied, is_alone) = (flags & MSG_TRUNC == 0, result == 1);
     let mut batch = Batch { task, sock, syscall, dir, is_copied, is_alone, messages };
@@ -173,6 +173,7 @@ fn pass_over(batch: &Batch, turns: u32) -> Outcome {
     repeat::<MAX, _>(turns - 1, add_length, &mut rest);
     if let Some(socket) = find(batch.sock) {
         socket.advance(batch.dir, rest.bytes);
+        socket.positions.skip(batch.dir, rest.bytes as u32);
     }
     Err(Stop::Count(Counter::IovecTruncated))
 }

@@ -89,6 +89,19 @@ pub enum Class {
     StreamCreate = 22,
     /// Destroys the stream, or where there is none the event `object`.
     Destroy = 23,
+    /// Looks a function up by name; `object` is the pointer to where its address is returned, `bytes` the one to where
+    /// it is said whether there is such a function.
+    Resolve = 32,
+    /// Loads a module: its kernels may be compiled now.
+    ModuleLoad = 40,
+    /// Loads a library of kernels, likewise.
+    LibraryLoad = 41,
+    /// Compiles and links kernels.
+    Link = 42,
+    /// Makes a graph executable.
+    GraphInstantiate = 43,
+    /// Initialises the driver.
+    Init = 44,
 }
 
 impl Class {
@@ -117,6 +130,12 @@ impl Class {
             21 => Self::CaptureEnd,
             22 => Self::StreamCreate,
             23 => Self::Destroy,
+            32 => Self::Resolve,
+            40 => Self::ModuleLoad,
+            41 => Self::LibraryLoad,
+            42 => Self::Link,
+            43 => Self::GraphInstantiate,
+            44 => Self::Init,
             _ => return None,
         })
     }
@@ -126,6 +145,11 @@ impl Class {
 pub const FLAG_PER_THREAD: u8 = 1;
 /// The call returns only when the copy is done: it is a result marker as well (synchronous copies).
 pub const FLAG_BLOCKING: u8 = 2;
+/// The function is the runtime's: its calls count only in processes that are in [`crate::names::FALLBACK`], since
+/// everywhere else the driver, which it calls, counts them.
+pub const FLAG_RUNTIME: u8 = 0x40;
+/// The place is no exported function of the driver, but one that its users were given the address of.
+pub const FLAG_INNER: u8 = 0x80;
 
 /// A decoded cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +252,7 @@ mod tests {
             Loc::Deref(0),
             Loc::Deref(63),
         ];
-        for class in (1..=23).filter_map(Class::from_u8) {
+        for class in (1..=u8::MAX).filter_map(Class::from_u8) {
             for stream in locations {
                 let cookie =
                     Cookie { row: 0xabcd, stream, bytes: Loc::Arg(2), object: Loc::None, class, flags: 3 };

@@ -81,6 +81,18 @@ counters! {
     PollTooSlow = "poll_too_slow",
     /// Batches of more copies than are added up.
     BatchTruncated = "copy_batch_truncated",
+    /// Bytes on TCP connections that moved without a call that was seen (tier B: `io_uring` and 32-bit calls; either
+    /// tier: `splice` out of a socket, reads without a copy): each lot of them is a gap of known length.
+    BytesUnseen = "bytes_unseen",
+    /// Records of functions looked up by name lost because the ring buffer was full: an address that is not attached
+    /// to may stay so.
+    DropResolved = "drop_resolved_ring_full",
+    /// Records of rare CUDA calls (modules, graphs) lost because the ring buffer was full.
+    DropRare = "drop_rare_ring_full",
+    /// CUDA calls within another probed one, which counts them.
+    Nested = "nested",
+    /// Processes watched from their first CUDA call on, before the agent knew of them.
+    Admitted = "admitted",
 }
 
 const _: () = {

@@ -12,6 +12,7 @@ pub mod counter;
 pub mod cuda;
 pub mod names;
 pub mod process;
+pub mod rare;
 pub mod socket;
 pub mod tls;
 
@@ -59,6 +60,10 @@ pub enum Kind {
     Memory = 17,
     /// [`cuda::Tally`]: work that is counted before anybody waits for it.
     Tally = 19,
+    /// [`rare::Resolved`]: the driver gave somebody the address of a function.
+    Resolved = 24,
+    /// [`rare::Rare`]: one call of a rare row.
+    Rare = 25,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -87,6 +92,8 @@ impl Kind {
             16 => Self::Step,
             17 => Self::Memory,
             19 => Self::Tally,
+            24 => Self::Resolved,
+            25 => Self::Rare,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,

@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub copy_latency_ns: u64,
     /// Host-device bandwidth, bytes per µs.
     pub copy_bytes_per_us: u64,
+    /// Addresses of functions without a name are given out.
+    pub inner: u8,
 }
 
 /// Settings, or the sentence that says which variable is wrong.
@@ -34,6 +36,7 @@ impl Config {
             mem_bytes: number("FAKECUDA_MEM_BYTES", 16 << 30, 1 << 20, 1 << 39)?,
             unit_ns: number("FAKECUDA_UNIT_NS", 1000, 0, 1_000_000_000)?,
             copy_latency_ns: number("FAKECUDA_COPY_LATENCY_NS", 4000, 0, 1_000_000_000)?,
+            inner: number("FAKECUDA_INNER", 0, 0, 1)?,
             copy_bytes_per_us: number("FAKECUDA_COPY_BYTES_PER_US", 12_000, 1, 1 << 40)?,
         })
     }

@@ -37,12 +37,16 @@ functions! {
         cuStreamQuery_ptsz cuStreamWaitEvent cuStreamWaitEvent_ptsz;
     event: cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventRecord_ptsz cuEventRecordWithFlags
         cuEventRecordWithFlags_ptsz cuEventSynchronize cuEventQuery cuEventElapsedTime;
-    module: cuModuleLoadData cuModuleUnload cuModuleGetFunction;
+    module: cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuModuleGetFunction
+        cuLibraryLoadData cuLibraryUnload;
+    link: cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy;
     launch: cuLaunchKernel cuLaunchKernel_ptsz cuLaunchKernelEx cuLaunchKernelEx_ptsz cuLaunchCooperativeKernel
         cuLaunchCooperativeKernel_ptsz cuLaunchCooperativeKernelMultiDevice cuLaunch cuLaunchGrid cuLaunchGridAsync;
     graph: cuStreamBeginCapture cuStreamBeginCapture_ptsz cuStreamBeginCaptureToGraph
-        cuStreamBeginCaptureToGraph_ptsz cuGraphCreate cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz cuStreamEndCapture cuStreamEndCapture_ptsz
-        cuGraphInstantiateWithFlags cuGraphDestroy cuGraphExecDestroy cuGraphLaunch cuGraphLaunch_ptsz;
+        cuStreamBeginCaptureToGraph_ptsz cuGraphCreate cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz
+        cuStreamEndCapture cuStreamEndCapture_ptsz cuGraphInstantiate_v2 cuGraphInstantiateWithFlags
+        cuGraphInstantiateWithParams cuGraphInstantiateWithParams_ptsz cuGraphDestroy cuGraphExecDestroy cuGraphLaunch
+        cuGraphLaunch_ptsz;
     memory: cuMemAlloc_v2 cuMemFree_v2 cuMemHostAlloc cuMemFreeHost cuMemGetInfo_v2;
     copy: cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds cuMemcpyDtoD_v2
         cuMemcpyDtoD_v2_ptds cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz cuMemcpyDtoHAsync_v2
@@ -63,7 +67,7 @@ functions! {
         cuMemsetD2D16Async_ptsz cuMemsetD32_v2 cuMemsetD2D32_v2 cuMemsetD32_v2_ptds cuMemsetD2D32_v2_ptds
         cuMemsetD32Async cuMemsetD2D32Async cuMemsetD32Async_ptsz cuMemsetD2D32Async_ptsz;
     error: cuGetErrorName cuGetErrorString;
-    resolve: cuGetProcAddress_v2;
+    resolve: cuGetProcAddress cuGetProcAddress_v2;
 }
 
 impl Func {

@@ -63,6 +63,7 @@ fn works_before_init(func: Func) -> bool {
             | Func::cuDriverGetVersion
             | Func::cuGetErrorName
             | Func::cuGetErrorString
+            | Func::cuGetProcAddress
             | Func::cuGetProcAddress_v2
     )
 }

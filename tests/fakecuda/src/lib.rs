@@ -32,6 +32,7 @@
 //! | `FAKECUDA_COPY_BYTES_PER_US` | bandwidth between host and device | 12000 |
 //! | `FAKECUDA_TRUTH` | file for the counters, written when the process exits; `%p` becomes the pid | none |
 //! | `FAKECUDA_FAIL` | `function:after=N[:times=M][:code=C],…`: calls after the first N fail (M of them) | none |
+//! | `FAKECUDA_INNER` | 1: `cuGetProcAddress` gives addresses of functions without a name, as far as there are such | 0 |
 //! | `FAKECUDA_DELAY_US` | `function=microseconds,…`: the call takes that much longer | none |
 
 #[macro_use]
@@ -50,8 +51,10 @@ mod functions;
 mod graph;
 mod handles;
 mod init;
+mod inner;
 mod launch;
 mod layout;
+mod link;
 mod memory;
 mod memset;
 mod module;
@@ -79,6 +82,7 @@ pub use functions::Func;
 pub use graph::*;
 pub use init::*;
 pub use launch::*;
+pub use link::*;
 pub use memory::*;
 pub use memset::*;
 pub use module::*;

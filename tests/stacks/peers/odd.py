@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import socket
-import ssl
 import sys
 import threading
 import time
@@ -232,6 +231,42 @@ def splice(answer):
     by_file(answer, through_pipe)
 
 
+def coalesced(answer):
+    """Three events in a chunk, a chunk in a write."""
+    answer.head("200 OK", *EVENTS)
+    pieces = answer.plan.pieces
+    for at in range(0, len(pieces), 3):
+        before = now()
+        answer.conn.sendall(chunk(b"".join(pieces[at : at + 3])))
+        after = now()
+        for piece in pieces[at : at + 3]:
+            answer.writes.wrote(piece, before, after)
+    answer.send(b"0\r\n\r\n")
+
+
+def choices(answer):
+    """Two choices by turns. The times of all but the first are nobody's gaps."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces:
+        for index in (b'"index": 0', b'"index": 1'):
+            is_first = not answer.writes.content
+            answer.send(chunk(piece.replace(b'"index": 0', index)), piece if is_first else b"")
+            if b"[DONE]" in piece:
+                break
+    answer.send(b"0\r\n\r\n")
+
+
+def digest(answer):
+    """Says what came, and how much."""
+    # It brings OpenSSL along, which not every test wants.
+    import hashlib
+
+    body = answer.request.body
+    said = f"{hashlib.sha256(body).hexdigest()} {len(body)}\n".encode()
+    answer.head("200 OK", "content-type: text/plain", f"content-length: {len(said) + len(body)}")
+    answer.send(said + body)
+
+
 def segments(answer):
     """One call of many segments: 20 for each event of a stream, 60 else."""
     plan = answer.plan
@@ -292,8 +327,33 @@ class Reader(io.RawIOBase):
         return self.conn.recv_into(room)
 
 
+class Splicer(io.RawIOBase):
+    """Reads heads, each sent in one piece, as usual, and bodies through a pipe."""
+
+    def __init__(self, conn):
+        self.conn = conn
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        room = memoryview(buffer)
+        seen = self.conn.recv(len(room), socket.MSG_PEEK)
+        if not seen or seen.startswith(b"POST "):
+            return self.conn.recv_into(room[: seen.find(b"\r\n\r\n") + 4] if seen else room)
+        read, write = os.pipe()
+        size = os.splice(self.conn.fileno(), write, len(room))
+        os.readv(read, [room[:size]])
+        os.close(read)
+        os.close(write)
+        return size
+
+
 PATHS = {
     "/segments": segments,
+    "/coalesced": coalesced,
+    "/choices": choices,
+    "/digest": digest,
     "/short_writes": short_writes,
     "/none": bodyless,
     "/same": bodyless,
@@ -350,12 +410,47 @@ def threads(listener):
     accept_forever(listener, lambda conn: threading.Thread(target=serve, args=(conn,), daemon=True).start())
 
 
-def tls(listener):
-    """The same over TLS, on the socket itself."""
+def tls_context():
+    # Not before it is needed: some tests are about when the library is loaded.
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(os.environ["TLS_CERT"], os.environ["TLS_KEY"])
+    return context
+
+
+def tls(listener):
+    """The same over TLS, on the socket itself."""
+    context = tls_context()
     wrapped = lambda conn: serve(context.wrap_socket(conn, server_side=True))
     accept_forever(listener, lambda conn: threading.Thread(target=wrapped, args=(conn,), daemon=True).start())
+
+
+def tls_late(listener):
+    """In clear, and over TLS with a library that is loaded when the first client speaks it."""
+    loaded = []
+
+    def either(conn):
+        if conn.recv(1, socket.MSG_PEEK) == b"\x16":
+            if not loaded:
+                loaded.append(tls_context())
+            conn = loaded[0].wrap_socket(conn, server_side=True)
+        serve(conn)
+
+    accept_forever(listener, lambda conn: threading.Thread(target=either, args=(conn,), daemon=True).start())
+
+
+def tls_exec(listener):
+    """Over TLS on one thread, and on a signal another image of the same, which lays out its memory alike."""
+    signal.signal(signal.SIGUSR1, lambda *_: again(listener))
+    context = tls_context()
+
+    accept_forever(listener, lambda conn: serve(context.wrap_socket(conn, server_side=True)))
+
+
+def again(listener):
+    os.set_inheritable(listener.fileno(), True)
+    os.execv(sys.executable, [sys.executable, __file__, "tls_exec", str(listener.fileno())])
 
 
 def reads(listener):
@@ -363,8 +458,46 @@ def reads(listener):
     accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Reader(conn), 8192)))
 
 
+def splices(listener):
+    """Bodies of requests never are in a buffer that was read into from the socket."""
+    accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Splicer(conn), 8192)))
+
+
 def one_by_one(listener):
     accept_forever(listener, serve)
+
+
+def no_listener(listener):
+    """Takes two connections, and nothing listens any more when their first bytes come."""
+    conns = [listener.accept()[0] for _ in range(2)]
+    listener.close()
+    with open(os.environ["TRUTH"] + ".closed", "w"):
+        pass
+    for conn in conns:
+        threading.Thread(target=serve, args=(conn,), daemon=True).start()
+    signal.pause()
+
+
+def only_client(listener):
+    """A client: it listens and connects, and asks where it connected to each time somebody knocks."""
+    other = socket.create_connection(("127.0.0.1", int(os.environ["OTHER"])))
+    answers = other.makefile("rb")
+    while True:
+        knock = listener.accept()[0]
+        body = b'{"messages":[],"model":"m","max_tokens":8}'
+        other.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: o\r\nx-request-id: own\r\n")
+        other.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        while (line := answers.readline()) != b"\r\n":
+            if line.lower().startswith(b"content-length"):
+                length = int(line.split(b":")[1])
+        answers.read(length)
+        knock.close()
+
+
+def listeners(listener):
+    """Listens on a thousand ports more."""
+    others = [socket.create_server(("127.0.0.1", 0)) for _ in range(1000)]
+    threads(listener if others else None)
 
 
 def dup(listener):
@@ -446,12 +579,15 @@ def exec_on_signal(listener):
     threads(listener)
 
 
+HOST = os.environ.get("HOST", "127.0.0.1")
+
+
 def main():
     way = sys.argv[1]
     if len(sys.argv) > 2:
         listener = socket.socket(fileno=int(sys.argv[2]))
     else:
-        listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", 0))), backlog=1024)
+        listener = socket.create_server((HOST, int(os.environ.get("PORT", 0))), backlog=1024)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if way != "inherited":
         announce(listener.getsockname()[1])

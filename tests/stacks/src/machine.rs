@@ -19,9 +19,11 @@ pub enum Need {
     Node,
     /// OpenSSL's command, and the Python environment.
     Tls,
-    /// The same and Node.
+    /// The same and a C compiler.
+    TlsCc,
+    /// The same as for TLS and Node.
     TlsNode,
-    /// The same and nginx.
+    /// The same as for TLS and nginx.
     TlsNginx,
     /// nginx.
     Nginx,
@@ -44,6 +46,7 @@ impl Need {
             Self::PythonAndCc => python().and_then(|_| host::tool("cc")),
             Self::Node => node(),
             Self::Tls => tls(),
+            Self::TlsCc => tls().and_then(|_| host::tool("cc")),
             Self::TlsNode => tls().and_then(|_| node()),
             Self::TlsNginx => tls().and_then(|_| host::tool("nginx")),
             Self::Nginx => host::tool("nginx"),

@@ -3,16 +3,22 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
+mod arrival;
+mod calls;
 mod capture;
+mod catalogue;
 mod clients;
 mod driver;
 mod http;
 mod http2;
 mod identity;
+mod leaving;
 mod lives;
 mod load;
 mod nested;
+mod roles;
 mod servers;
+mod streams;
 mod tiers;
 mod tls;
 mod unix;
@@ -34,17 +40,23 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 13] = [
+const GROUPS: &[&[(&str, Need, Test)]] = &[
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
     clients::TESTS,
     http::TESTS,
+    calls::TESTS,
+    leaving::TESTS,
     http2::TESTS,
+    streams::TESTS,
+    roles::TESTS,
+    arrival::TESTS,
     capture::TESTS,
     tiers::TESTS,
     identity::TESTS,
     lives::TESTS,
+    catalogue::TESTS,
     driver::TESTS,
     tls::TESTS,
     load::TESTS,
@@ -55,7 +67,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let obstacle = system::host::obstacle();
     let mut missing = HashMap::new();
-    let trials = GROUPS.into_iter().flatten().map(|&(name, need, test)| {
+    let trials = GROUPS.iter().copied().flatten().map(|&(name, need, test)| {
         let lack = || missing.entry(format!("{need:?}")).or_insert_with(|| need.missing()).clone();
         let reason = obstacle.clone().or_else(lack);
         if let Some(reason) = &reason {

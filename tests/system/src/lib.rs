@@ -5,6 +5,7 @@
 
 pub mod accuracy;
 pub mod agent;
+pub mod caller;
 pub mod host;
 pub mod process;
 pub mod program;

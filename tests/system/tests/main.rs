@@ -4,6 +4,7 @@
 //! the kernel and the cores. Each leaves its files in `target/system/<name>`.
 
 mod accuracy;
+mod churn;
 mod commands;
 mod counts;
 mod cuda;
@@ -15,6 +16,8 @@ mod network;
 mod older;
 mod prometheus;
 mod secrecy;
+mod verified;
+mod ways;
 
 use std::fs;
 use std::io::{self, Write};
@@ -55,6 +58,13 @@ const TESTS: &[(&str, Test)] = &[
     ("cuda_graphs", cuda::graphs),
     ("cuda_legacy", cuda::legacy),
     ("cuda_polls", cuda::polls),
+    ("inner_addresses", ways::inner_addresses),
+    ("unknown_until_a_call", ways::unknown_until_a_call),
+    ("blind", ways::blind),
+    ("replaced_driver", ways::replaced),
+    ("runtime_in_place_of_the_driver", ways::runtime_in_place_of_the_driver),
+    ("unknown_variant", ways::unknown_variant),
+    ("processes_come_and_go", churn::come_and_go),
     ("gpus", gpus::told_released_and_hanging),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
@@ -63,6 +73,7 @@ const TESTS: &[(&str, Test)] = &[
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("planted_secrets", secrecy::planted),
+    ("verified_instructions", verified::instructions),
     ("check_strict", commands::check_strict),
     ("doctor", commands::doctor),
     ("bad_config", commands::bad_config),

@@ -21,13 +21,14 @@ const LAYERS: &[Layer] = &[
     Layer { name: "decode", may_import: &["health"], pure: true },
     Layer { name: "tls", may_import: &[], pure: true },
     Layer { name: "device", may_import: &["health", "decode"], pure: true },
+    Layer { name: "coverage", may_import: &["health", "decode"], pure: true },
     Layer { name: "track", may_import: &["health", "decode"], pure: true },
     Layer { name: "request", may_import: &["health", "decode", "track"], pure: true },
     Layer { name: "stage", may_import: &["health", "decode", "track", "request"], pure: true },
     Layer { name: "diagnose", may_import: &["health", "decode", "track", "request", "stage"], pure: true },
     Layer {
         name: "pipeline",
-        may_import: &["health", "decode", "device", "track", "request", "stage", "diagnose"],
+        may_import: &["health", "decode", "device", "coverage", "track", "request", "stage", "diagnose"],
         pure: true,
     },
     // The two sides of the core: they bring records in and carry results out.
@@ -41,8 +42,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "export",
         may_import: &[
-            "health", "decode", "device", "track", "request", "stage", "diagnose", "pipeline", "probe",
-            "config",
+            "health", "decode", "device", "coverage", "track", "request", "stage", "diagnose", "pipeline",
+            "probe", "config",
         ],
         pure: false,
     },

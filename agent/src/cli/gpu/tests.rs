@@ -1,7 +1,11 @@
 use expect_test::expect;
 
 use super::*;
-use crate::decode::{DeviceUse, NvmlSource, Throttle};
+use crate::{
+    decode::{DeviceUse, NvmlSource, Throttle},
+    export::coverage::{Covered, Sight},
+    probe::status::Path,
+};
 
 fn text(gpus: &Gpus) -> String {
     // Once through JSON, as on the way from the daemon.
@@ -22,16 +26,33 @@ fn on() -> Nvml {
 
 #[test]
 fn a_device_shows_what_is_known_of_it() {
+    let covered = Covered {
+        pid: 4711,
+        comm: None,
+        service: None,
+        state: Sight::Blind,
+        paths: vec![Path::Driver, Path::Inner],
+        missing: vec!["its driver".into()],
+        last_s: None,
+        rare: None,
+    };
     let process = GpuProcess {
         pid: 4711,
         does: DeviceUse::Compute,
         comm: Some("python3".into()),
         service: Some("vllm".into()),
         container: None,
+        coverage: Some(covered),
         memory_used_bytes: Some(60 << 30),
     };
-    let unknown =
-        GpuProcess { pid: 12, comm: None, service: None, memory_used_bytes: None, ..process.clone() };
+    let unknown = GpuProcess {
+        pid: 12,
+        comm: None,
+        service: None,
+        coverage: None,
+        memory_used_bytes: None,
+        ..process.clone()
+    };
     let full = Gpu {
         uuid: "GPU-1".into(),
         name: Some("NVIDIA H200".into()),
@@ -67,7 +88,8 @@ fn a_device_shows_what_is_known_of_it() {
         NVML on, driver 580.65.06, CUDA 13.0
         GPU 0 GPU-1, NVIDIA H200, Hopper, divided after its next reset
           87 % busy, 60.0 GiB of 141.0 GiB, 61 °C, 512 of 700 W, SM 1980 MHz, held back by sw_power_cap and hw_thermal, XID 31 x2
-               4711  60.0 GiB compute   python3  vllm
+               4711  60.0 GiB compute   python3  vllm  calls blind by driver and inner
+            not seen: its driver
                  12         - compute
         GPU 1 GPU-2, divided
           MIG 1.0 MIG-3, GPU instance 9, compute instance 0

@@ -43,6 +43,8 @@ const FIXED: &[(Kind, usize)] = &[
     (Kind::Step, size_of::<cuda::Step>()),
     (Kind::Tally, size_of::<cuda::Tally>()),
     (Kind::Memory, size_of::<cuda::Memory>()),
+    (Kind::Resolved, size_of::<rare::Resolved>()),
+    (Kind::Rare, size_of::<rare::Rare>()),
     (Kind::Exec, size_of::<process::Process>()),
     (Kind::Fork, size_of::<process::Process>()),
     (Kind::Exit, size_of::<process::Process>()),
@@ -104,7 +106,7 @@ fn payload_is_lent_from_the_record() {
 
 #[test]
 fn any_bytes_decode_or_fail_without_a_panic() {
-    let kinds = [0_u16, 1, 2, 3, 4, 16, 17, 32, 33, 34, 35, 0x100, 0xffff];
+    let kinds = [0_u16, 1, 2, 3, 4, 16, 17, 24, 25, 32, 33, 34, 35, 0x100, 0xffff];
     let mut seed = 1_u64;
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -2,6 +2,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::{
+    coverage::Coverage,
     decode::{
         DeviceCondition, DeviceMemory, DeviceSeen, DeviceUsage, Event, MigMode, NvmlSeen, NvmlState,
         Observation, Stamp,
@@ -85,6 +86,7 @@ fn snapshot(taken_ns: u64) -> Snapshot {
         probes: probe::Status { services: vec![service], ..probe::Status::default() },
         nvml: NvmlHealth { calls: [("nvmlF", call)].into(), ..NvmlHealth::default() },
         devices: devices(told()),
+        coverage: Coverage::default(),
         in_flight: BTreeMap::new(),
         tls: BTreeMap::new(),
         lag_ns: 0,

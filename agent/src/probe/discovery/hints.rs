@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::{Header, Kind, process::Process};
+use super::super::table::{self, Symbol};
+use wire::{Header, Kind, process::Process, rare};
 use zerocopy::FromBytes;
 
 /// Hints waiting to be read by discovery; more are dropped and counted, and the next scan sees what they said.
@@ -25,11 +26,26 @@ pub(super) const ROUND: Duration = Duration::from_millis(20);
 const AFTER_EXEC: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(300)];
 
+/// A function of the table that a process was given the address of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Process.
+    pub pid: u32,
+    /// Row of the table.
+    pub row: u16,
+    /// Which of its symbols, as far as the name told.
+    pub symbol: Symbol,
+    /// Where the function is in the process.
+    pub address: u64,
+}
+
 /// One message to the discovery thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// Look at the process now.
     Look(u32),
+    /// The process was given the address of a function: compare it with what is attached to.
+    Resolved(Resolved),
     /// The process replaced its image: look soon, and again a little later.
     Exec(u32),
     /// Stop.
@@ -86,6 +102,7 @@ fn hints_in(record: &[u8]) -> [Option<Hint>; 2] {
     match Kind::from_u16(header.kind) {
         Some(Kind::Exec) => [Some(Hint::Exec(header.tgid)), None],
         Some(Kind::Exit | Kind::CudaSeen | Kind::SocketListen) => [look(header.tgid), None],
+        Some(Kind::Resolved) => [resolved(record).map(Hint::Resolved), None],
         Some(Kind::Fork) => {
             let child = Process::read_from_prefix(record).map_or(0, |(process, _)| process.child);
             [look(child), None]
@@ -94,10 +111,20 @@ fn hints_in(record: &[u8]) -> [Option<Hint>; 2] {
     }
 }
 
+/// Only functions of the table are of interest.
+fn resolved(record: &[u8]) -> Option<Resolved> {
+    let (found, _) = rare::Resolved::read_from_prefix(record).ok()?;
+    let end = found.name.iter().position(|b| *b == 0)?;
+    let name = std::str::from_utf8(&found.name[..end]).ok()?;
+    let (row, symbol) = table::find(name, found.flags & rare::RESOLVE_PER_THREAD != 0)?;
+    Some(Resolved { pid: found.header.tgid, row, symbol, address: found.address })
+}
+
 /// Which processes are to be looked at, and when. Bounded.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     due: BTreeMap<u32, (Instant, usize)>,
+    resolved: Vec<Resolved>,
     not_before: Option<Instant>,
     stopped: bool,
 }
@@ -141,6 +168,13 @@ impl Pending {
         let (pid, at, round) = match hint {
             Hint::Look(pid) => (pid, now, AFTER_EXEC.len()),
             Hint::Exec(pid) => (pid, now + AFTER_EXEC[0], 1),
+            Hint::Resolved(found) => {
+                // Looked at too, since what it maps is needed; the others of a burst are in the queue by then.
+                if self.resolved.len() < PENDING {
+                    self.resolved.push(found);
+                }
+                (found.pid, now, AFTER_EXEC.len())
+            }
             Hint::Stop => {
                 self.stopped = true;
                 return;
@@ -150,6 +184,11 @@ impl Pending {
             let entry = self.due.entry(pid).or_insert((at, round));
             *entry = (entry.0.min(at), entry.1.min(round));
         }
+    }
+
+    /// Takes the addresses that were given to these processes.
+    pub(super) fn take_resolved(&mut self, pids: &BTreeSet<u32>) -> Vec<Resolved> {
+        self.resolved.extract_if(.., |found| pids.contains(&found.pid)).collect()
     }
 
     /// Takes the processes that are due, at most [`PER_ROUND`], and schedules their next look.

@@ -38,7 +38,7 @@ fn symbols_belong_to_their_row_and_suffixes_mean_what_they_say() {
         let per_thread = ["_ptsz", "_ptds"].iter().any(|end| suffix.ends_with(end));
         assert_eq!(per_thread, symbol.per_thread, "{}", symbol.name);
         // `_ptsz`: takes a stream argument; `_ptds`: uses the default stream.
-        if per_thread {
+        if per_thread && row.programs() != [names::PROG_RARE_ENTER, names::PROG_RARE_RETURN] {
             assert_eq!(suffix.ends_with("_ptds"), row.stream == Loc::None, "{}", symbol.name);
         }
         assert!(row.prototype.contains(row.name), "{}", row.name);
@@ -50,20 +50,29 @@ fn symbols_belong_to_their_row_and_suffixes_mean_what_they_say() {
 fn locations_agree_with_the_prototypes() {
     for row in TABLE {
         let arguments = row.prototype.split_once('(').unwrap().1.trim_end_matches(')');
+        // A structure of twelve bytes takes two registers.
+        let slots: Vec<&str> = arguments
+            .split(',')
+            .flat_map(|argument| std::iter::repeat_n(argument, 1 + usize::from(argument.contains("dim3 "))))
+            .collect();
         let place = |word: &str| {
-            arguments.split(',').position(|argument| argument.contains(word)).map(|index| match index {
+            slots.iter().position(|argument| argument.contains(word)).map(|index| match index {
                 0..=5 => Loc::Arg(u8::try_from(index).unwrap()),
                 _ => Loc::Stack(u8::try_from(index - 5).unwrap()),
             })
         };
         if !matches!(row.stream, Loc::Deref(_)) {
-            assert_eq!(row.stream, place("CUstream hStream").unwrap_or(Loc::None), "{}: stream", row.name);
+            assert_eq!(row.stream, place(" hStream").unwrap_or(Loc::None), "{}: stream", row.name);
         }
         let bytes = match row.class {
             Class::StreamCreate => place("flags"),
             Class::CopyBatch => place("count"),
             Class::Launch => place("numDevices"),
-            _ => place("bytes"),
+            // Sizes that are not those of what is moved or taken.
+            Class::GraphInstantiate | Class::Memset | Class::CaptureBegin => None,
+            Class::Link => place("size_t size"),
+            Class::Resolve => place("symbolStatus"),
+            _ => place("size_t bytes").or_else(|| place("size_t")),
         };
         assert_eq!(row.bytes, bytes.unwrap_or(Loc::None), "{}: bytes", row.name);
         let object = match row.class {
@@ -75,6 +84,7 @@ fn locations_agree_with_the_prototypes() {
             Class::Copy2D | Class::Copy3D => place("pCopy"),
             Class::CopyBatch => place("sizes"),
             Class::Alloc | Class::Free => place("dptr"),
+            Class::Resolve => place("pfn"),
             _ => None,
         };
         assert_eq!(row.object, object.unwrap_or(Loc::None), "{}: object", row.name);
@@ -112,7 +122,47 @@ fn only_rows_whose_return_matters_have_a_return_program() {
                     | Class::StreamCreate
                     | Class::Alloc
                     | Class::Free
-            );
+            )
+            || row.class as u8 >= Class::Resolve as u8;
         assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
+    }
+}
+
+#[test]
+fn functions_are_found_by_the_names_that_are_asked_for() {
+    for (name, own_stream, symbol) in [
+        ("cuLaunchKernel", false, Some("cuLaunchKernel")),
+        ("cuLaunchKernel", true, Some("cuLaunchKernel_ptsz")),
+        ("cuLaunchKernel_ptsz", false, Some("cuLaunchKernel_ptsz")),
+        ("cuMemAlloc", true, Some("cuMemAlloc_v2")),
+        ("cuMemcpyHtoD", false, Some("cuMemcpyHtoD_v2")),
+        ("cudaLaunchKernel", false, Some("cudaLaunchKernel")),
+        ("cuDeviceGet", false, None),
+        ("", false, None),
+    ] {
+        assert_eq!(find(name, own_stream).map(|(_, symbol)| symbol.name), symbol, "{name}");
+    }
+}
+
+#[test]
+fn variants_that_nobody_taught_are_told_from_other_functions() {
+    for name in [
+        "cuLaunchKernel_v9",
+        "cuLaunchKernel_v9_ptsz",
+        "cuMemAlloc_v3",
+        "cuGraphLaunch_v2",
+        "cuEventSynchronize_ptsz",
+    ] {
+        assert!(is_unknown_variant(name), "{name}");
+    }
+    for name in [
+        "cuLaunchKernel",
+        "cuLaunchKernel_ptsz",
+        "cuLaunchKernelExotic",
+        "cuMemAllocHost_v2",
+        "cuLaunch",
+        "cuLaunchKernel_vx",
+    ] {
+        assert!(!is_unknown_variant(name), "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes that were not captured or are not understood: what is lost with them, and where messages go on.
 
-use super::{Context, Found, Gap, Server, Side, Stamp, Tracked, ends_chunked, head, mask_all};
+use super::{Context, Found, Gap, Server, Side, Stamp, Tracked, ends_chunked, head, mask_all, side, socket};
 
 impl Server {
     /// Bytes of which it is not known what they are, unless they end a chunked body.
@@ -81,6 +81,17 @@ impl Server {
         }
         // The message may have ended exactly here.
         self.feed(side, &mut [], false, at, cx);
+    }
+
+    /// Bytes went that no record tells of.
+    pub(super) fn went_unseen(&mut self, data: &socket::Data, cx: &mut Context<'_>) {
+        let Some(expected) = &mut self.expected[usize::from(data.dir)] else { return };
+        let missing = data.offset.saturating_sub(*expected);
+        if missing > 0 {
+            *expected = data.offset;
+            cx.health.ignore("socket_bytes_missing");
+            self.gap(side(data), missing, true, Stamp::from(&data.header), cx);
+        }
     }
 
     pub(super) fn request_lost(&mut self, len: u64, at: Stamp, cx: &mut Context<'_>) {
