@@ -56,7 +56,10 @@ impl Coverage {
     /// Takes what an event tells of it.
     pub fn observe(&mut self, event: &Event<'_>, health: &mut Health) {
         match event {
-            Event::Step(step) => self.worked(step.header.tgid, step.header.time_ns, health),
+            Event::Step(counted) => {
+                self.worked(counted.step.header.tgid, counted.step.header.time_ns, health);
+            }
+            Event::Tally(tally) => self.worked(tally.header.tgid, tally.header.time_ns, health),
             Event::Memory(memory) => self.worked(memory.header.tgid, memory.header.time_ns, health),
             Event::Rare(rare) => {
                 self.worked(rare.header.tgid, rare.header.time_ns, health);

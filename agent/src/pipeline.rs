@@ -2,6 +2,8 @@
 
 mod delivery;
 
+use std::sync::Arc;
+
 use delivery::Deliveries;
 
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
     decode::{Event, blank, decode},
     device::Devices,
     health::Health,
+    occupancy::{Occupancy, View},
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
     track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker},
@@ -63,6 +66,7 @@ pub struct Pipeline {
     health: Health,
     tracker: Tracker,
     devices: Devices,
+    occupancy: Occupancy,
     coverage: Coverage,
     requests: Requests,
     deliveries: Deliveries,
@@ -77,6 +81,7 @@ impl Pipeline {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
             devices: Devices::default(),
+            occupancy: Occupancy::default(),
             coverage: Coverage::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
@@ -92,6 +97,7 @@ impl Pipeline {
             Ok(event) => {
                 self.health.decoded += 1;
                 self.devices.observe(&event, &mut self.health);
+                self.occupancy.observe(&event, &mut self.health);
                 self.coverage.observe(&event, &mut self.health);
                 out.extend(rare(&event, &self.tracker, &mut self.health));
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
@@ -101,19 +107,49 @@ impl Pipeline {
                 blank(record);
             }
         }
-        for tracked in self.tracked.drain(..) {
+        let mut news = std::mem::take(&mut self.tracked);
+        for tracked in news.drain(..) {
+            let before = out.len();
             if let Tracked::WantWhole(socket) = tracked {
                 out.push(Output::WantWhole(socket));
             }
             let limit = Deliveries::limit(&tracked);
+            let time = Time::of(&tracked);
             self.requests.apply(tracked, &mut self.health, &mut self.settled);
             for settled in self.settled.drain(..) {
+                if let Settled::Step(id, step) = &settled {
+                    let alone = self.requests.is_idle(*id);
+                    self.occupancy.step(self.tracker.service_name(*id), alone, step, &mut self.health);
+                }
                 out.extend(output(settled, &self.tracker, &mut self.deliveries, &mut self.health));
             }
             // What became final just now may be late too, and nothing comes after the end.
             let expired = limit.map(|limit| self.deliveries.expired(limit, &mut self.health));
             let expired = expired.into_iter().flatten();
             out.extend(expired.map(|ended| request(ended, &self.tracker, &mut self.health)));
+            self.count_requests(&out[before..]);
+            self.pass(time);
+        }
+        // Its room is used again.
+        self.tracked = news;
+    }
+
+    fn count_requests(&mut self, out: &[Output]) {
+        for output in out {
+            if let Output::Request(record) = output {
+                self.occupancy.request(record);
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Option<Time>) {
+        match time {
+            Some(Time::Now(now_ns)) => {
+                let wall_ns = self.tracker.wall_ns(now_ns);
+                self.occupancy.tick(now_ns, wall_ns, &self.devices, &mut self.health);
+            }
+            Some(Time::End(now_ns)) => self.occupancy.end(now_ns, &self.devices, &mut self.health),
+            None => {}
         }
     }
 
@@ -129,6 +165,11 @@ impl Pipeline {
     /// The GPUs, as far as NVML told.
     pub fn devices(&self) -> &Devices {
         &self.devices
+    }
+
+    /// Who is on them, as of the last second.
+    pub fn occupancy(&self) -> Arc<View> {
+        self.occupancy.view()
     }
 
     /// Whose work on a GPU is seen.
@@ -148,6 +189,23 @@ impl Pipeline {
     /// Its counters.
     pub fn health(&self) -> &Health {
         &self.health
+    }
+}
+
+/// How far time has come with a piece of news, if it says so.
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    Now(u64),
+    End(u64),
+}
+
+impl Time {
+    fn of(tracked: &Tracked) -> Option<Self> {
+        match tracked {
+            Tracked::Tick { time_ns } => Some(Self::Now(*time_ns)),
+            Tracked::End { time_ns } => Some(Self::End(*time_ns)),
+            _ => None,
+        }
     }
 }
 

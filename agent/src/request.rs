@@ -16,6 +16,8 @@ mod requests;
 mod service;
 mod step;
 
+pub(crate) use busy::Busy;
+
 pub use assign::{Assignment, Forward, Range};
 pub use record::RequestRecord;
 pub use requests::{Ended, Inner, Requests, Settled};

@@ -136,6 +136,8 @@ impl Tracker {
                 Some(service) => out.push(Tracked::Memory { service, memory }),
                 None => health.ignore("memory_without_service"),
             },
+            // Whose device that is, is kept beside the tracker, in `placement`.
+            Event::Context(_) => {}
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
@@ -231,8 +233,8 @@ impl Tracker {
             Observation::KernelCounters { counters } => health.kernel = counters,
             // What is open now has not ended: it is not reported as if it had.
             Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
-            // What NVML told is kept beside the tracker, in `device`.
-            Observation::Start { .. } | Observation::Nvml(_) => {}
+            // What is told of GPUs is kept beside the tracker, in `device` and `placement`.
+            Observation::Start { .. } | Observation::Nvml(_) | Observation::GpuProcess(_) => {}
         }
     }
 

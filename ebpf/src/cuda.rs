@@ -7,6 +7,7 @@ pub(crate) mod call;
 mod capture;
 mod claim;
 pub(crate) mod clock;
+pub(crate) mod context;
 mod copy;
 pub(crate) mod list;
 mod marker;
@@ -29,8 +30,8 @@ use wire::names::SCOPE_CUDA;
 use self::arguments::Entry;
 use crate::emit::{Outcome, Stop, count, finish};
 use crate::maps::{
-    BEGIN_CALLS, CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, QUERY_CALLS, RARE_CALLS, RESOLVE_CALLS, SCOPE,
-    SYNC_CALLS, own_tgid, watches_all,
+    BEGIN_CALLS, CONTEXT_CALLS, CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, QUERY_CALLS, RARE_CALLS,
+    RESOLVE_CALLS, SCOPE, SYNC_CALLS, own_tgid, watches_all,
 };
 use crate::process;
 use crate::scope::Task;
@@ -122,6 +123,25 @@ pub(crate) fn cuda_memory_return(ctx: RetProbeContext) -> u32 {
     finish(nest::at_return(&ctx, memory::leave))
 }
 
+/// match: `CUresult cuCtxSetCurrent(CUcontext)`, `cuCtxPushCurrent(CUcontext)`, `cuCtxPopCurrent(CUcontext *)`
+#[uprobe]
+pub(crate) fn cuda_context_current(ctx: ProbeContext) -> u32 {
+    finish(nest::once(Entry::new(&ctx), context::change))
+}
+
+/// match: `CUresult cuCtxCreate_v2(CUcontext *, unsigned flags, CUdevice)`,
+/// `cuDevicePrimaryCtxRetain(CUcontext *, CUdevice)`, `cuDeviceGetUuid(CUuuid *, CUdevice)` and their like
+#[uprobe]
+pub(crate) fn cuda_context_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), context::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_context_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_context_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, context::leave))
+}
+
 /// match: `CUresult cuGetProcAddress_v2(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)`
 #[uprobe]
 pub(crate) fn cuda_resolve_enter(ctx: ProbeContext) -> u32 {
@@ -203,12 +223,14 @@ fn is_in_a_call(task: Task) -> bool {
             || RARE_CALLS.get(task.0).is_some()
             || BEGIN_CALLS.get(task.0).is_some()
             || QUERY_CALLS.get(task.0).is_some_and(query::QueryCall::is_in_progress)
+            || CONTEXT_CALLS.get(task.0).is_some()
     }
 }
 
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     list::forget(tgid);
+    context::forget(Task::leader(tgid));
     let _ = NESTING.remove(tgid);
 }
 
@@ -218,6 +240,7 @@ pub(crate) fn forget_thread(task: Task) {
     let _ = QUERY_CALLS.remove(task.0);
     let _ = BEGIN_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
+    context::forget(task);
     let _ = RARE_CALLS.remove(task.0);
     let _ = RESOLVE_CALLS.remove(task.0);
     let _ = DEPTHS.remove(task.0);

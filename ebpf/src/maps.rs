@@ -15,6 +15,7 @@ use crate::atomic::Word;
 use crate::cuda::begin::BeginCall;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
+use crate::cuda::context::{ContextCall, Contexts};
 use crate::cuda::list::StreamList;
 use crate::cuda::nest::LastEntry;
 use crate::cuda::query::QueryCall;
@@ -92,6 +93,17 @@ pub(crate) static BEGIN_CALLS: HashMap<u64, BeginCall> = HashMap::with_max_entri
 #[map]
 pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_entries(4096, 0);
 
+/// Thread (`pid_tgid`) -> its current context, and those below it.
+#[map]
+pub(crate) static CONTEXTS: HashMap<u64, Contexts> = HashMap::with_max_entries(8192, 0);
+
+/// Thread (`pid_tgid`) -> the context or device call it is in.
+#[map]
+pub(crate) static CONTEXT_CALLS: HashMap<u64, ContextCall> = HashMap::with_max_entries(1024, 0);
+
+/// What a process was last told of a device, see [`crate::cuda::context`] -> when, ns.
+#[map]
+pub(crate) static CONTEXTS_SAID: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
 /// Thread (`pid_tgid`) -> the rare call it is in.
 #[map]
 pub(crate) static RARE_CALLS: HashMap<u64, RareCall> = HashMap::with_max_entries(4096, 0);

@@ -1,5 +1,7 @@
 //! `gpu`: the GPUs that a running daemon sees.
 
+mod contention;
+
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context as _;
@@ -51,6 +53,11 @@ fn lines(gpus: &Gpus) -> Vec<String> {
     for gpu in &gpus.gpus {
         lines.extend(device(gpu));
     }
+    if !gpus.unplaced.is_empty() {
+        lines.push("on a GPU that is not known".into());
+        lines.extend(gpus.unplaced.iter().map(|each| format!("  {}", process(each))));
+    }
+    lines.extend(gpus.neighbours.iter().map(contention::neighbour));
     lines
 }
 
@@ -79,12 +86,16 @@ fn device(gpu: &Gpu) -> Vec<String> {
         let missing = each.coverage.iter().flat_map(|covered| &covered.missing);
         lines.extend(missing.map(|sentence| format!("{indent}    not seen: {sentence}")));
     }
+    lines.extend(gpu.contention.iter().map(|pair| format!("{indent}  {}", contention::line(pair))));
     lines
 }
 
 fn identity(gpu: &Gpu) -> String {
-    let number =
-        gpu.instance_index.map_or(format!("GPU {}", gpu.index), |at| format!("MIG {}.{at}", gpu.index));
+    let number = match gpu.instance_index {
+        Some(at) => format!("MIG {}.{at}", gpu.index),
+        None if gpu.unlisted => "GPU ?".to_owned(),
+        None => format!("GPU {}", gpu.index),
+    };
     let mut line = format!("{number} {}", gpu.uuid);
     add(&mut line, gpu.name.clone());
     add(&mut line, gpu.architecture.clone());
@@ -142,7 +153,11 @@ fn process(process: &GpuProcess) -> String {
         let by = if paths.is_empty() { String::new() } else { format!(" by {}", paths.join(" and ")) };
         let _ = write!(line, "  calls {}{by}", json::name(covered.state));
     }
-    line.trim_end().to_owned()
+    let mut line = line.trim_end().to_owned();
+    if let Some(activity) = &process.activity {
+        let _ = write!(line, "  {}", contention::activity(activity));
+    }
+    line
 }
 
 fn gib(bytes: u64) -> String {

@@ -50,6 +50,8 @@ pub enum Event<'a> {
     Tally(cuda::Tally),
     /// An allocation or a free.
     Memory(cuda::Memory),
+    /// Which device a context, or a number of CUDA's, is.
+    Context(cuda::Context),
     /// The driver gave somebody the address of a function.
     Resolved(rare::Resolved),
     /// Kernels were loaded or compiled, or a graph made executable.
@@ -90,6 +92,7 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::Step => Event::Step(step(record)?),
         Kind::Tally => Event::Tally(fixed(record)?),
         Kind::Memory => Event::Memory(fixed(record)?),
+        Kind::Context => Event::Context(fixed(record)?),
         Kind::Resolved => Event::Resolved(fixed(record)?),
         Kind::Rare => Event::Rare(fixed(record)?),
         Kind::Exec => Event::Exec(fixed(record)?),
@@ -125,12 +128,18 @@ fn fixed<T: FromBytes>(record: &[u8]) -> Result<T, DecodeError> {
         .map_err(|_| DecodeError::Short { have: record.len(), need: size_of::<T>() })
 }
 
-/// Recordings of earlier agents have no more than the step.
+/// A step. Those of older recordings end before what is fresh of it, or before its context.
 fn step(record: &[u8]) -> Result<cuda::CountedStep, DecodeError> {
     if record.len() >= size_of::<cuda::CountedStep>() {
         return fixed(record);
     }
-    let step: cuda::Step = fixed(record)?;
+    let mut whole = [0; size_of::<cuda::Step>()];
+    let step: cuda::Step = if record.len() == cuda::STEP_WITHOUT_CONTEXT {
+        whole[..record.len()].copy_from_slice(record);
+        fixed(&whole)?
+    } else {
+        fixed(record)?
+    };
     Ok(cuda::CountedStep { step, fresh: step.work })
 }
 

@@ -1,5 +1,6 @@
 //! The GPUs for people and machines: `/api/v1/gpus`, `stagelens gpu` and the metrics `gpu_*`.
 
+mod activity;
 mod families;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,10 @@ use super::{
 use crate::{
     decode::{DeviceProcess, DeviceUse, NvmlSource, Refusal, Throttle},
     device::Device,
+    occupancy::{Contention, Neighbour},
 };
 
+pub use activity::Activity;
 pub(super) use families::write;
 
 /// All that is known of the GPUs. What is not known is absent.
@@ -22,8 +25,14 @@ pub(super) use families::write;
 pub struct Gpus {
     /// Where it is known from.
     pub nvml: Nvml,
-    /// GPUs in NVML's order, each instance of a divided one behind it.
+    /// GPUs in NVML's order, each instance of a divided one behind it; then those that only their processes tell of.
     pub gpus: Vec<Gpu>,
+    /// Processes with work of which it is not known on which device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unplaced: Vec<GpuProcess>,
+    /// Training jobs that worked beside an inference server, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<Neighbour>,
 }
 
 /// Where it is known from.
@@ -48,6 +57,9 @@ pub struct Gpu {
     pub uuid: String,
     /// NVML's number of the GPU.
     pub index: u32,
+    /// Only its processes tell of it, and it has no number.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
     /// Name of the product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -126,6 +138,9 @@ pub struct Gpu {
     /// Who is on it; absent for a divided GPU, whose instances tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<GpuProcess>>,
+    /// Who had work on it at the same time as whom, and what that did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contention: Vec<Contention>,
 }
 
 /// A process on a GPU.
@@ -151,6 +166,9 @@ pub struct GpuProcess {
     /// Its memory on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
+    /// What it does there, when it is one that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Activity>,
 }
 
 impl Gpus {
@@ -165,7 +183,10 @@ impl Gpus {
         };
         let covered = coverage::of(snapshot, now_ns).into_iter().map(|one| (one.pid, one)).collect();
         let context = Context { services, covered, now_ns };
-        Self { nvml, gpus: snapshot.devices.iter().map(|device| gpu(device, &context)).collect() }
+        let gpus = snapshot.devices.iter().map(|device| gpu(device, &context)).collect();
+        let mut gpus = Self { nvml, gpus, ..Self::default() };
+        gpus.add(&snapshot.occupancy, &context.covered);
+        gpus
     }
 }
 
@@ -218,6 +239,7 @@ fn with_usage(gpu: Gpu, device: &Device, context: &Context<'_>) -> Gpu {
         container: process.container.clone(),
         coverage: context.covered.get(&process.pid).cloned(),
         memory_used_bytes: process.used_memory,
+        activity: None,
     };
     Gpu {
         utilization_ratio: usage.utilization_percent.map(ratio),

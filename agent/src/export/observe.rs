@@ -147,7 +147,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// A name from a target as a label value.
-fn label(name: Option<&str>) -> &str {
+pub(super) fn label(name: Option<&str>) -> &str {
     match name {
         None | Some("") => UNKNOWN,
         Some(name) if name.len() > MAX_LABEL => OVERFLOW,
@@ -338,6 +338,7 @@ mod tests {
             row: 0,
             flags: 0,
             result: 0,
+            context: 0,
         };
         let text = expose(&[Output::Step { service: "s".into(), step }]);
         check(&text, &[r#"cuda_sync_wait_seconds_sum{workload="s"} 2.0"#]);

@@ -13,6 +13,7 @@ use crate::{
     coverage::Coverage,
     device::Devices,
     health::{Health, NvmlHealth},
+    occupancy::View,
     probe,
     track::TlsCounts,
 };
@@ -69,6 +70,8 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// Who is on them.
+    pub occupancy: Arc<View>,
     /// Whose work on them is seen.
     pub coverage: Coverage,
     /// Requests that run, by service.
@@ -256,6 +259,7 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            occupancy: Arc::default(),
             coverage: Coverage::default(),
             in_flight,
             tls,

@@ -90,6 +90,9 @@ pub fn loses(program: Program) -> &'static str {
         }
         names::PROG_COPY => "copies are not counted",
         names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
+        names::PROG_CONTEXT_RETURN | names::PROG_CONTEXT_ENTER | names::PROG_CONTEXT_CURRENT => {
+            "which device a call is for is inferred from NVML and /proc"
+        }
         names::PROG_TLS_RETURN | names::PROG_TLS_ENTER => "requests over TLS are not seen",
         names::PROG_TLS_HANDSHAKE => {
             "of TLS connections that begin at the same time, some cannot be told apart"

@@ -4,6 +4,7 @@
 //! A full look at `/proc` comes at the scan interval, stretched where it would cost more than a hundredth of a core;
 //! hints from the ring buffer bring the processes concerned forward.
 
+mod gpus;
 pub mod group;
 mod hints;
 mod libraries;
@@ -28,7 +29,9 @@ pub use ways::WayMaps;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use self::{group::Wanted, libraries::Libraries, output::Output, scan::Scanner, ways::Ways};
+use self::{
+    gpus::GpuProcesses, group::Wanted, libraries::Libraries, output::Output, scan::Scanner, ways::Ways,
+};
 use super::{
     attach::Attacher,
     status::{ScanStatus, Status},
@@ -80,6 +83,7 @@ pub struct Discovery {
     tls: Option<Libraries>,
     attacher: Attacher,
     output: Output,
+    gpus: GpuProcesses,
     wanted: Wanted,
     interval: Duration,
     status: Arc<Mutex<Status>>,
@@ -99,6 +103,7 @@ impl Discovery {
             tls: parts.tls.then(|| Libraries::new(Kind::Tls)),
             attacher: parts.attacher,
             output: Output::new(parts.maps, parts.observations),
+            gpus: GpuProcesses::default(),
             wanted: parts.wanted,
             interval: parts.interval,
             status: parts.status,
@@ -150,6 +155,11 @@ impl Discovery {
         let cost = cpu_time().saturating_sub(before);
         self.apply(now);
         self.output.reconcile(&self.scanner);
+        let users: Vec<u32> =
+            self.output.services().iter().flat_map(|service| service.gpu_pids.iter().copied()).collect();
+        for observation in self.gpus.look(&self.scanner, &users, now) {
+            self.output.emit(&observation);
+        }
         if self.scan.passes == 0 {
             self.say_what_is_absent();
         }

@@ -4,6 +4,7 @@
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
 mod arrays;
+mod context;
 mod copy;
 mod described;
 mod launch;
@@ -96,6 +97,15 @@ impl Row {
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
             Class::Alloc | Class::Free => &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN],
+            Class::ContextSet | Class::ContextPush | Class::ContextPop => &[names::PROG_CONTEXT_CURRENT],
+            Class::ContextCreate
+            | Class::ContextRetain
+            | Class::ContextDestroy
+            | Class::ContextReset
+            | Class::DeviceGet
+            | Class::DeviceUuid
+            | Class::DeviceBus
+            | Class::DeviceByBus => &[names::PROG_CONTEXT_ENTER, names::PROG_CONTEXT_RETURN],
             Class::Resolve => &[names::PROG_RESOLVE_ENTER, names::PROG_RESOLVE_RETURN],
             Class::ModuleLoad | Class::LibraryLoad | Class::Link | Class::GraphInstantiate | Class::Init => {
                 &[names::PROG_RARE_ENTER, names::PROG_RARE_RETURN]
@@ -152,6 +162,7 @@ const GROUPS: &[&[Row]] = &[
     described::ROWS,
     memset::ROWS,
     memory::ROWS,
+    context::ROWS,
     resolve::ROWS,
     rare::ROWS,
     runtime::ROWS,

@@ -154,6 +154,9 @@ impl Kind {
                 names::PROG_WAIT_EVENT,
                 names::PROG_COPY,
                 names::PROG_LAUNCH,
+                names::PROG_CONTEXT_RETURN,
+                names::PROG_CONTEXT_ENTER,
+                names::PROG_CONTEXT_CURRENT,
             ],
             Self::Tls => &[
                 names::PROG_TLS_RETURN,

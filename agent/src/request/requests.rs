@@ -152,6 +152,11 @@ impl Requests {
         self.services.iter().map(|(id, service)| (*id, service.live.len()))
     }
 
+    /// A service has no request in flight.
+    pub fn is_idle(&self, service: ServiceId) -> bool {
+        self.services.get(&service).is_none_or(|service| service.live.is_empty())
+    }
+
     /// A request that one in flight seems to be forwarded by takes its place in the books of a common service, so
     /// that nothing counts twice.
     fn forwarded(&mut self, id: ExchangeId, service: ServiceId, client: Option<Client>, sight: Sight) {

@@ -15,6 +15,8 @@ use crate::{
     request::record::{Arrival, Flag, Outcome},
 };
 
+mod outcome;
+
 /// Why an exchange is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -24,6 +26,9 @@ pub(super) enum Ending {
     ClientGone,
     /// The server closed the connection or died.
     ServerGone,
+    /// The response's last byte was written, but its client had ended its side by then, and nothing tells whether it
+    /// still read.
+    Unread,
     /// It went out of sight.
     OutOfSight,
 }
@@ -69,6 +74,13 @@ pub(super) struct Open {
     sure_content: usize,
     /// So many times of its content are kept.
     most_content: usize,
+    /// Content may be missing before the first that is seen.
+    first_unsure: bool,
+    /// The first content event lies around bytes that were left out of a call that ended then: it is known only if the
+    /// event was over with that call.
+    spans_ns: Option<u64>,
+    /// The request was read, and has no largest length of the answer.
+    names_no_limit: bool,
 }
 
 impl Open {
@@ -87,11 +99,32 @@ impl Open {
             lost_bytes: 0,
             sure_content: 0,
             most_content: MAX_CONTENT,
+            first_unsure: false,
+            spans_ns: None,
+            names_no_limit: false,
         }
     }
 
     /// Adds a warning.
     pub(super) fn flag(&mut self, flag: Flag) {
+        self.first_unsure |= flag == Flag::Gap;
+        self.warn(flag);
+    }
+
+    /// Bytes of its events are missing: of calls of which nothing is known, or left out of one that ended `at`.
+    /// `in_content`: the event around them has new content. Whatever else is missing comes behind it.
+    pub(super) fn miss_events(&mut self, at: Option<Stamp>, in_content: bool) {
+        let within = at.filter(|_| in_content).map(|at| at.time_ns);
+        if self.exchange.content_total == 0 {
+            let is_same = self.spans_ns.is_none() || self.spans_ns == within;
+            self.first_unsure |= within.is_none() || !is_same;
+            self.spans_ns = within;
+        }
+        (self.exchange.content_missed, self.exchange.end_missed) = (true, true);
+        self.warn(Flag::Gap);
+    }
+
+    fn warn(&mut self, flag: Flag) {
         if !self.exchange.flags.contains(&flag) {
             self.exchange.flags.push(flag);
         }
@@ -153,6 +186,7 @@ impl Open {
             exchange.streaming = if body.whole() { self.api.streams(facts.stream) } else { facts.stream };
         }
         exchange.max_tokens = facts.max_tokens;
+        self.names_no_limit = body.whole() && facts.max_tokens.is_none();
         exchange.include_usage = facts.include_usage;
     }
 
@@ -235,12 +269,14 @@ impl Open {
         // The first one that was seen is the first only if nothing before it was missed.
         let first = self.exchange.content_total == 0
             && self.exchange.first_byte_out_ns.is_some()
-            && !self.flagged(Flag::Gap);
+            && !self.first_unsure
+            && self.spans_ns.is_none_or(|call| call == event.time_ns);
         let exchange = &mut *self.exchange;
         if first {
             exchange.first_token_ns = Some(event.time_ns);
         }
         exchange.content_total += 1;
+        exchange.end_missed = false;
         let kept = exchange.content.len() < self.most_content;
         if kept {
             exchange.content.push(event);
@@ -280,6 +316,7 @@ impl Open {
         }
         let exchange = &mut *self.exchange;
         exchange.content.truncate(self.sure_content);
+        (exchange.content_missed, exchange.end_missed) = (true, true);
         exchange.last_byte_out_ns = None;
         exchange.finish_reason = None;
         exchange.input_tokens = None;
@@ -324,5 +361,8 @@ impl Open {
         exchange.output_tokens = facts.output_tokens();
         exchange.tokens_source = facts.tokens_source();
         exchange.interleaved = facts.interleaved;
+        let (doubts, ends_in_doubt) = facts.doubts();
+        exchange.content_missed |= doubts;
+        exchange.end_missed |= ends_in_doubt;
     }
 }

@@ -85,7 +85,7 @@ impl Server {
 
     /// Number of the oldest open exchange.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.exchanges.open().front().map(|open| open.id.0)
+        self.exchanges.tunnel_id().or_else(|| self.exchanges.open().front().map(|open| open.id.0))
     }
 
     /// One call on the socket.
@@ -151,6 +151,12 @@ impl Server {
             return;
         };
         *expected = Some(data.offset.saturating_add(len));
+        if self.exchanges.is_tunnel() {
+            mask_all(head);
+            mask_all(tail);
+            self.exchanges.through_tunnel(side, missing.saturating_add(len));
+            return cx.health.ignore("upgraded");
+        }
         self.account(side, data, len, at);
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
@@ -167,7 +173,9 @@ impl Server {
             self.switched = Some(captured - left);
             return;
         }
-        if middle > 0 {
+        if middle > 0 && self.exchanges.is_tunnel() {
+            self.exchanges.through_tunnel(side, middle);
+        } else if middle > 0 {
             if side == Side::Request {
                 self.exchanges.arrivals().reach(len - tail.len() as u64);
             }
@@ -305,7 +313,16 @@ impl Server {
         let connect =
             self.exchanges.open().front().is_some_and(|o| o.exchange.method.as_deref() == Some("CONNECT"));
         if response.status == 101 || (connect && response.status < 300) {
-            self.exchanges.response_end(at, &mut self.deliveries, cx);
+            self.leave_http(at, cx);
+        }
+    }
+
+    /// The first exchange's answer is the last of HTTP on this connection.
+    fn leave_http(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let is_told = self.exchanges.become_tunnel(cx);
+        self.requests.lose();
+        self.responses.lose();
+        if !is_told {
             self.finish(Ending::OutOfSight, "upgraded", at, cx);
         }
     }
@@ -339,6 +356,8 @@ impl Server {
             // said of connections from which something was read.
             (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
                 self.exchanges.client_closed(at.time_ns);
+                // The server's own close would have led by another state: it was reset.
+                self.exchanges.let_go(Ending::ClientGone, cx);
                 self.server_closed(at, cx);
             }
             (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {

@@ -4,6 +4,7 @@ mod apis;
 mod ends;
 mod framing;
 mod http2;
+mod long;
 mod losses;
 mod memory;
 mod network;
@@ -12,5 +13,6 @@ mod pieces;
 mod rig;
 mod roles;
 mod streams;
+mod tunnels;
 
 pub(super) use rig::Lcg;

@@ -22,14 +22,16 @@ pub(crate) struct SyncCall {
     pub(crate) cover: Word,
     /// 1 if it is a poll.
     pub(crate) is_polled: Word,
+    /// The context whose streams it covers, unless it is by `clock`; 0 covers those of all.
+    pub(crate) context: Word,
     pub(crate) clock: Clock,
 }
 
 /// What `clock` says.
 pub(crate) const COVER_CLOCK: u64 = 0;
-/// Every stream of the process.
+/// Every stream of the context.
 pub(crate) const COVER_ALL: u64 = 1;
-/// Every stream that is in order with the legacy one.
+/// Every stream of the context that is in order with the legacy one.
 pub(crate) const COVER_LEGACY: u64 = 2;
 
 /// An allocation or a free.

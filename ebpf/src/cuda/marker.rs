@@ -16,8 +16,8 @@ use super::claim::Claim;
 use super::copy;
 use super::list::{for_each, is_incomplete};
 use super::order::find_event;
-use super::stream::{EventKey, KIND_FREE, KIND_UNKNOWN, Stream, StreamKey, find_or_make};
-use super::{is_watched, watched};
+use super::stream::{EventKey, KIND_FREE, KIND_UNKNOWN, Stream, StreamKey, find, find_or_make};
+use super::{context, is_watched, watched};
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::SYNC_CALLS;
 use crate::scope::Task;
@@ -54,7 +54,7 @@ fn wait(entry: Entry, task: Task, class: Class) -> Outcome {
     let call = begin(entry, task)?;
     match class {
         Class::SyncContext => {
-            cover_all(task, call);
+            cover_all(task, call, COVER_ALL);
             Ok(())
         }
         Class::SyncEvent => cover_event(task, call, entry.argument(Argument::Object)?),
@@ -71,30 +71,30 @@ fn cover_event(task: Task, call: &SyncCall, handle: u64) -> Outcome {
     let clock = find_event(&EventKey { tgid: task.tgid(), reserved: 0, handle })?;
     call.event.set(handle);
     call.clock.copy_from(clock);
-    call.stream.set(call.clock.own.stream.handle);
+    call.stream.set(call.clock.own.stream.handle());
     Ok(())
 }
 
-/// The legacy stream is in order with all others, unless they were made to be independent of it.
+/// The legacy stream is in order with all others of its context, unless they were made to be independent of it.
 #[inline(never)]
 fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
-    call.stream.set(key.handle);
+    call.stream.set(key.handle());
     if key.is_legacy() {
-        call.cover.set(COVER_LEGACY);
-        for_each(task.tgid(), |_, stream| {
-            if stream.kind.get() != KIND_FREE {
-                stream.snapshot(&stream.wide);
-            }
-        });
+        cover_all(task, call, COVER_LEGACY);
     } else {
         call.clock.take(key, stream);
     }
 }
 
 #[inline(never)]
-fn cover_all(task: Task, call: &SyncCall) {
-    call.cover.set(COVER_ALL);
-    for_each(task.tgid(), |_, stream| stream.snapshot(&stream.wide));
+fn cover_all(task: Task, call: &SyncCall, cover: u64) {
+    call.cover.set(cover);
+    call.context.set(context::current(task));
+    for_each(task.tgid(), |_, stream| {
+        if is_covered(stream, call) {
+            stream.snapshot(&stream.wide);
+        }
+    });
 }
 
 #[inline(always)]
@@ -123,23 +123,34 @@ pub(crate) fn finish(task: Task, call: &SyncCall, result: u32) -> Outcome {
 
 #[inline(never)]
 fn is_pending(task: Task, call: &SyncCall) -> bool {
-    let cover = call.cover.get();
-    if cover == COVER_CLOCK {
+    if call.cover.get() == COVER_CLOCK {
         return call.clock.is_pending();
     }
     let mut pending = false;
-    for_each(task.tgid(), |_, stream| pending |= is_wide_pending(stream, cover));
+    for_each(task.tgid(), |_, stream| pending |= is_wide_pending(stream, call));
     pending
 }
 
 #[inline(never)]
-fn is_wide_pending(stream: &Stream, cover: u64) -> bool {
-    is_covered(stream, cover) && stream.claimed_operations() < stream.wide.operations()
+fn is_wide_pending(stream: &Stream, call: &SyncCall) -> bool {
+    is_covered(stream, call) && stream.claimed_operations() < stream.wide.operations()
 }
 
+/// Whether a wait that is not by its clock covers it.
 #[inline(always)]
-fn is_covered(stream: &Stream, cover: u64) -> bool {
-    cover == COVER_ALL || stream.kind.get() != KIND_FREE
+fn is_covered(stream: &Stream, call: &SyncCall) -> bool {
+    let is_in_order = call.cover.get() == COVER_ALL || stream.kind.get() != KIND_FREE;
+    is_in_order && stream.is_of(call.context.get())
+}
+
+/// The context of the stream waited for, else the thread's own.
+#[inline(never)]
+fn context_of(task: Task, call: &SyncCall) -> u64 {
+    let stream = if call.cover.get() == COVER_CLOCK { find(&call.clock.own.stream) } else { None };
+    match stream.map_or(0, |stream| stream.context.get()) {
+        0 => context::current(task),
+        context => context,
+    }
 }
 
 /// Work is claimed only once there is room for its record; without room it stays for the next marker.
@@ -157,6 +168,7 @@ fn emit(task: Task, call: &SyncCall, result: u32) -> Outcome {
         (*step).event = call.event.get();
         (*step).row = call.row.get() as u16;
         (*step).result = result;
+        (*step).context = context_of(task, call);
         Claim::begin(record)
     };
     take(task, call, claim);
@@ -174,22 +186,21 @@ fn take(task: Task, call: &SyncCall, claim: Claim) {
     if call.is_polled.get() != 0 {
         claim.flag(STEP_POLLED);
     }
-    let cover = call.cover.get();
-    if cover == COVER_CLOCK {
+    if call.cover.get() == COVER_CLOCK {
         return claim.take_clock(&call.clock);
     }
     if is_incomplete(task.tgid()) {
         claim.flag(STEP_WORK_MISSED);
     }
-    for_each(task.tgid(), |_, stream| take_wide(claim, stream, cover));
+    for_each(task.tgid(), |_, stream| take_wide(claim, stream, call));
 }
 
 #[inline(never)]
-fn take_wide(claim: Claim, stream: &Stream, cover: u64) {
-    if !is_wide_pending(stream, cover) {
+fn take_wide(claim: Claim, stream: &Stream, call: &SyncCall) {
+    if !is_wide_pending(stream, call) {
         return;
     }
-    if cover == COVER_LEGACY && stream.kind.get() == KIND_UNKNOWN {
+    if call.cover.get() == COVER_LEGACY && stream.kind.get() == KIND_UNKNOWN {
         claim.flag(STEP_STREAM_UNKNOWN);
     }
     claim.take(stream, &stream.wide);

@@ -221,7 +221,7 @@ fn begin(task: Task, call: &QueryCall, row: u16, since: u64) -> Option<&'static 
         count(Counter::MapFull);
         return None;
     };
-    wait.stream.set(call.stream.handle);
+    wait.stream.set(call.stream.handle());
     wait.row.set(u64::from(row));
     wait.enter_ns.set(since);
     wait.is_polled.set(1);

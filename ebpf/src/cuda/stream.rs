@@ -7,7 +7,7 @@ use super::capture::Membership;
 use super::clock::{DEPENDENCIES, Mark};
 use super::list::enlist;
 use super::query::Polls;
-use super::zeroed;
+use super::{context, zeroed};
 use crate::atomic::Word;
 use crate::emit::Stop;
 use crate::maps::{STREAM_KINDS, STREAMS};
@@ -17,6 +17,8 @@ use crate::scope::Task;
 const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
+/// Handles of streams and contexts are addresses of objects: these bits are free.
+const LOW_BITS: u64 = 7;
 
 /// A stream of a process.
 #[repr(C)]
@@ -26,7 +28,9 @@ pub(crate) struct StreamKey {
     pub(crate) tgid: u32,
     /// The thread, for its own default stream; 0 otherwise.
     tid: u32,
-    pub(crate) handle: u64,
+    /// Unique in the process. Default streams have the same handle in every context, so theirs is the context's, with
+    /// the handle in its low bits.
+    handle: u64,
 }
 
 impl StreamKey {
@@ -34,10 +38,10 @@ impl StreamKey {
     #[inline(always)]
     pub(crate) fn new(task: Task, handle: u64, flags: u8) -> Self {
         let tgid = task.tgid();
-        match handle {
-            PER_THREAD => Self { tgid, tid: task.tid(), handle: PER_THREAD },
-            0 if flags & FLAG_PER_THREAD != 0 => Self { tgid, tid: task.tid(), handle: PER_THREAD },
-            0 => Self { tgid, tid: 0, handle: LEGACY },
+        let default = if handle == 0 && flags & FLAG_PER_THREAD != 0 { PER_THREAD } else { handle };
+        match default {
+            PER_THREAD => Self { tgid, tid: task.tid(), handle: context::current(task) | PER_THREAD },
+            0 | LEGACY => Self { tgid, tid: 0, handle: context::current(task) | LEGACY },
             _ => Self { tgid, tid: 0, handle },
         }
     }
@@ -45,10 +49,19 @@ impl StreamKey {
     /// No stream.
     pub(crate) const NONE: Self = Self { tgid: 0, tid: 0, handle: 0 };
 
-    /// Waiting for it waits for every stream but those that were made to be independent of it.
+    /// Waiting for it waits for every stream of its context but those that were made to be independent of it.
     #[inline(always)]
     pub(crate) fn is_legacy(&self) -> bool {
-        self.handle == LEGACY
+        self.handle & LOW_BITS == LEGACY
+    }
+
+    /// The handle as the driver knows it.
+    #[inline(always)]
+    pub(crate) fn handle(&self) -> u64 {
+        match self.handle & LOW_BITS {
+            0 => self.handle,
+            default => default,
+        }
     }
 
     #[inline(always)]
@@ -157,6 +170,8 @@ pub(crate) struct Stream {
     /// 1 while a dependency could not be kept.
     pub(crate) missed: Word,
     pub(crate) polls: Polls,
+    /// Its context; 0 when not known.
+    pub(crate) context: Word,
 }
 
 /// Made before the agent was there, so that it is not known.
@@ -167,6 +182,13 @@ pub(crate) const KIND_BLOCKING: u64 = 1;
 pub(crate) const KIND_FREE: u64 = 2;
 
 impl Stream {
+    /// Whether a wait for all streams of a context covers it: what is not known may be the same.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, context: u64) -> bool {
+        let own = self.context.get();
+        context == 0 || own == 0 || own == context
+    }
+
     /// Notes the time of an operation.
     #[inline(always)]
     pub(crate) fn touch(&self, now: u64) {
@@ -281,12 +303,14 @@ fn find_or_insert(key: &StreamKey) -> Option<&'static Stream> {
         stream.kind.set(kind_of(key));
         enlist(key);
     }
+    // A stream is used where its context is current.
+    stream.context.set(context::current(Task::current()));
     Some(stream)
 }
 
 #[inline(never)]
 fn kind_of(key: &StreamKey) -> u64 {
-    if key.handle == LEGACY || key.handle == PER_THREAD {
+    if key.handle & LOW_BITS != 0 {
         return KIND_BLOCKING;
     }
     // SAFETY: a single aligned word.

@@ -87,7 +87,7 @@ fn tell(key: &StreamKey, stream: &Stream, why: u32) -> Outcome {
         write_header(&raw mut (*tally).header, Kind::Tally, size_of::<Tally>(), now, whole_process);
         (*tally).work = NO_WORK;
         (*tally).captured = claim(&stream.captured_told, &stream.captured);
-        (*tally).stream = key.handle;
+        (*tally).stream = key.handle();
         (*tally).why = why;
         (*tally).reserved = 0;
         fill(tally, stream);

@@ -64,20 +64,11 @@ fn exited(result: i64) -> Outcome {
     let Some(syscall) = syscall.filter(|_| !descriptor::in_32_bit_call()) else {
         return Err(Stop::Count(Counter::CallForeign));
     };
-    let moved = match moves {
-        Moves::Nothing | Moves::Unknown => return Ok(()),
-        Moves::Batch if result == 0 => return Ok(()),
-        Moves::Batch if result > 0 => return batch(task, registers, syscall, result),
-        Moves::Batch | Moves::One => one(task, registers, syscall, result)?,
-        Moves::Sendfile => unread(task, registers.first(), syscall, DIR_SEND, result)?,
-        // One of the two is a pipe.
-        Moves::Splice => match unread(task, registers.first(), syscall, DIR_RECV, result) {
-            Ok(moved) => moved,
-            Err(_) => unread(task, registers.third(), syscall, DIR_SEND, result)?,
-        },
-    };
-    // In one place for all of them: the verifier goes through it once for each.
-    record(&moved)
+    if moves == Moves::Batch && result > 1 {
+        batch(task, registers, syscall, result)
+    } else {
+        one(task, registers, syscall, result as i32)
+    }
 }
 
 #[inline(always)]
@@ -92,12 +83,12 @@ fn moves(syscall: u16) -> Moves {
     }
 }
 
-/// Which way the bytes of one of these calls go.
+/// Which way the bytes of one of these calls go; of a splice, if its first descriptor is a socket.
 #[inline(always)]
 fn direction(syscall: u16) -> u8 {
     match syscall {
         number::WRITE | number::WRITEV | number::PWRITEV2 => DIR_SEND,
-        number::SENDTO | number::SENDMSG | number::SENDMMSG => DIR_SEND,
+        number::SENDTO | number::SENDMSG | number::SENDMMSG | number::SENDFILE => DIR_SEND,
         _ => DIR_RECV,
     }
 }
@@ -112,37 +103,54 @@ fn flags(syscall: u16, registers: Registers) -> i32 {
     }
 }
 
-#[inline(always)]
-fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Result<Moved, Stop> {
-    let (dir, flags) = (direction(syscall), flags(syscall, registers));
-    if !is_news(dir, result as i32) || flags & NOT_OF_THE_STREAM != 0 {
+/// All calls but batches of several in one place: the verifier goes through what follows once for each.
+#[inline(never)]
+fn one(task: Task, registers: Registers, syscall: u16, result: i32) -> Outcome {
+    let mut dir = direction(syscall);
+    let flags = flags(syscall, registers);
+    if !is_news(dir, result) || flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
-    let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
-    let call = Call::of(registers, syscall, dir);
+    let mut sock = descriptor::socket(registers.first() as u32);
+    if sock.is_none() && syscall == number::SPLICE && is_news(DIR_SEND, result) {
+        // Then the first of its two is a pipe.
+        dir = DIR_SEND;
+        sock = descriptor::socket(registers.third() as u32);
+    }
+    let sock = sock.ok_or(Stop::Quiet)?;
+    let (mut result, mut call) = (result, Call::opaque(syscall));
+    match syscall {
+        // The bytes of these never were in user memory.
+        number::SENDFILE | number::SPLICE => {}
+        number::RECVMMSG | number::SENDMMSG if result == 0 => return Err(Stop::Quiet),
+        // Of a batch of one the number of messages is told, not that of bytes.
+        number::RECVMMSG | number::SENDMMSG if result > 0 => {
+            (result, call) = read_message(syscall, registers.second())?;
+        }
+        _ => call = Call::of(registers, syscall, dir),
+    }
     let is_copied = flags & MSG_TRUNC == 0;
-    Ok(Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })
+    record::<true>(&Moved { task, sock, dir, result, is_copied, call })
 }
 
-/// A call whose bytes never were in user memory.
+/// What a message of a batch moved, and where its bytes are.
 #[inline(always)]
-fn unread(task: Task, descriptor: u64, syscall: u16, dir: u8, result: i64) -> Result<Moved, Stop> {
-    if !is_news(dir, result as i32) {
-        return Err(Stop::Quiet);
+fn read_message(syscall: u16, header: u64) -> Result<(i32, Call), Stop> {
+    // SAFETY: a checked read of user memory.
+    let len = unsafe { bpf_probe_read_user((header + MESSAGE_LEN) as *const u32) };
+    match (len, Call::of_message(syscall, header)) {
+        (Ok(len), Some(call)) => Ok((len as i32, call)),
+        _ => Err(Stop::Count(Counter::PayloadUnreadable)),
     }
-    let sock = descriptor::socket(descriptor as u32).ok_or(Stop::Quiet)?;
-    let (result, call) = (result as i32, Call::opaque(syscall));
-    Ok(Moved { task, sock, dir, result, is_copied: true, is_alone: true, call })
 }
 
-/// Messages of a batch.
+/// Messages of a batch of several.
 struct Batch {
     task: Task,
     sock: Sock,
     syscall: u16,
     dir: u8,
     is_copied: bool,
-    is_alone: bool,
     messages: u64,
 }
 
@@ -154,8 +162,8 @@ fn batch(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome
     }
     let messages = registers.second();
     let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
-    let (is_copied, is_alone) = (flags & MSG_TRUNC == 0, result == 1);
-    let mut batch = Batch { task, sock, syscall, dir, is_copied, is_alone, messages };
+    let is_copied = flags & MSG_TRUNC == 0;
+    let mut batch = Batch { task, sock, syscall, dir, is_copied, messages };
     let turns = if result < i64::from(MAX_MESSAGES) { result as u32 } else { MAX_MESSAGES };
     repeat::<1, _>(turns, message, &mut batch);
     if is_full() { Ok(()) } else { pass_over(&batch, turns) }
@@ -198,24 +206,16 @@ extern "C" fn add_length(index: u64, rest: *mut Rest) -> u64 {
 #[inline(never)]
 extern "C" fn message(index: u64, batch: *mut Batch) -> u64 {
     // SAFETY: the batch of `batch`.
-    let Batch { task, sock, syscall, dir, is_copied, is_alone, messages } = unsafe { &*batch };
-    let header = messages + index * MESSAGE_SIZE;
-    // SAFETY: a checked read of user memory.
-    let len = unsafe { bpf_probe_read_user((header + MESSAGE_LEN) as *const u32) };
-    let (Ok(len), Some(call)) = (len, Call::of_message(*syscall, header)) else {
-        count(Counter::PayloadUnreadable);
-        return STOP;
+    let Batch { task, sock, syscall, dir, is_copied, messages } = unsafe { &*batch };
+    let (result, call) = match read_message(*syscall, messages + index * MESSAGE_SIZE) {
+        Ok(message) => message,
+        Err(_) => {
+            count(Counter::PayloadUnreadable);
+            return STOP;
+        }
     };
-    let moved = Moved {
-        task: *task,
-        sock: *sock,
-        dir: *dir,
-        result: len as i32,
-        is_copied: *is_copied,
-        is_alone: *is_alone,
-        call,
-    };
-    match record(&moved) {
+    let moved = Moved { task: *task, sock: *sock, dir: *dir, result, is_copied: *is_copied, call };
+    match record::<false>(&moved) {
         Err(Stop::Count(counter)) => count(counter),
         Err(Stop::Quiet) | Ok(()) => {}
     }

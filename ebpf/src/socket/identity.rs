@@ -187,14 +187,17 @@ pub(crate) fn find_or_adopt(sock: Sock, is_tcp: bool, now: u64) -> Result<&'stat
     if is_tcp && !sock.is_tcp() {
         return Err(Stop::Quiet);
     }
-    // If another thread was faster, its entry is as good.
-    let times = Times::new(if is_tcp { sock.rcv_nxt() } else { 0 }, 0);
-    let _ = SOCKS.insert(
-        sock.id(),
-        Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM, times, Positions::unknown()),
-        NO_EXIST,
-    );
+    adopt(sock, is_tcp, now);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// Makes the entry of a socket whose beginning was not seen. By itself, for the sake of the stack, on which it is made.
+#[inline(never)]
+fn adopt(sock: Sock, is_tcp: bool, now: u64) {
+    let times = Times::new(if is_tcp { sock.rcv_nxt() } else { 0 }, 0);
+    let socket = Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM, times, Positions::unknown());
+    // If another thread was faster, its entry is as good.
+    let _ = SOCKS.insert(sock.id(), socket, NO_EXIST);
 }
 
 /// Drops the entry of a socket that is no more.

@@ -116,16 +116,15 @@ fn acknowledged(sock: Sock) -> Outcome {
 /// This side closes after the peer.
 #[inline(always)]
 fn closing_too(sock: Sock) -> Outcome {
-    unseen::closing(find(sock).ok_or(Stop::Quiet)?, sock)
+    unseen::closing(find(sock).ok_or(Stop::Quiet)?, sock);
+    Ok(())
 }
 
 #[inline(always)]
 fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
     let socket = find(sock).ok_or(Stop::Quiet)?;
-    if new == tcp::FIN_WAIT1
-        && let Err(Stop::Count(counter)) = unseen::closing(socket, sock)
-    {
-        count(counter);
+    if new == tcp::FIN_WAIT1 {
+        unseen::closing(socket, sock);
     }
     if new == tcp::CLOSE {
         socket.close();

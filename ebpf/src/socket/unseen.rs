@@ -15,7 +15,7 @@ use super::identity::Socket;
 use super::network::{VALID, after};
 use super::sock::Sock;
 use crate::atomic::Word;
-use crate::emit::{Outcome, Stop, count_by, reserve, submit, write_header};
+use crate::emit::{count, count_by, reserve, submit, write_header};
 use crate::scope::Task;
 
 /// The positions do not go with what calls say, as with kernel TLS.
@@ -96,50 +96,48 @@ impl Positions {
 }
 
 /// What went unseen before a call that has just ended. In its own direction: how many bytes, for its record to tell. The
-/// other way, or if it moved nothing: the agent is told at once. The other direction only of a thread that was the last
-/// to use it, since a call of another one may be going on.
+/// other way, the agent is told at once; but only if the thread was the last to use that direction, since a call of
+/// another one may be going on there.
 #[inline(always)]
-pub(crate) fn before(socket: &Socket, moved: &Moved, now: u64) -> Result<u32, Stop> {
-    let &Moved { task, sock, dir, result, is_alone, .. } = moved;
+pub(crate) fn before<const ALONE: bool>(socket: &Socket, moved: &Moved, now: u64) -> u32 {
+    let &Moved { task, sock, dir, result, .. } = moved;
     let positions = &socket.positions;
-    let (other, by) =
-        if dir == DIR_SEND { (DIR_RECV, &positions.reader) } else { (DIR_SEND, &positions.writer) };
+    if result <= 0 {
+        return 0;
+    }
+    if !ALONE {
+        positions.skip(dir, result as u32);
+        return 0;
+    }
+    let by = if dir == DIR_SEND { &positions.reader } else { &positions.writer };
     if by.get() == task.0 {
-        tell(socket, sock, other, task, now)?;
+        tell(socket, sock, dir ^ (DIR_SEND | DIR_RECV), task, now);
     }
     positions.used(dir, task);
-    if result <= 0 {
-        tell(socket, sock, dir, task, now)?;
-        Ok(0)
-    } else if is_alone {
-        Ok(positions.pass(sock, dir, result as u32))
-    } else {
-        positions.skip(dir, result as u32);
-        Ok(0)
-    }
+    positions.pass(sock, dir, result as u32)
 }
 
 /// This side closes: what moved in either direction since the last call.
 #[inline(always)]
-pub(crate) fn closing(socket: &Socket, sock: Sock) -> Outcome {
+pub(crate) fn closing(socket: &Socket, sock: Sock) {
     // SAFETY: always valid.
     let (task, now) = (Task::current(), unsafe { bpf_ktime_get_ns() });
-    tell(socket, sock, DIR_RECV, task, now)?;
-    tell(socket, sock, DIR_SEND, task, now)
+    tell(socket, sock, DIR_RECV, task, now);
+    tell(socket, sock, DIR_SEND, task, now);
 }
 
-/// Tells the agent how far a direction is, if no call told of all of it.
+/// Tells the agent how far a direction is, if no call told of all of it. If the ring is full, the next record shows it.
 #[inline(never)]
-fn tell(socket: &Socket, sock: Sock, dir: u8, task: Task, now: u64) -> Outcome {
+fn tell(socket: &Socket, sock: Sock, dir: u8, task: Task, now: u64) {
     let unseen = u64::from(socket.positions.pass(sock, dir, 0));
     if unseen == 0 {
-        return Ok(());
+        return;
     }
     let offset = socket.advance(dir, unseen) + unseen;
     if !socket.is_opened() {
-        return Ok(());
+        return;
     }
-    let mut entry = reserve::<Data>(Counter::DropSocket)?;
+    let Ok(mut entry) = reserve::<Data>(Counter::DropSocket) else { return count(Counter::DropSocket) };
     let record = entry.as_mut_ptr();
     // SAFETY: `record` is the reserved entry; every byte of it is written here.
     unsafe {
@@ -159,5 +157,4 @@ fn tell(socket: &Socket, sock: Sock, dir: u8, task: Task, now: u64) -> Outcome {
         (*record).flags = FLAG_UNSEEN;
     }
     submit(entry);
-    Ok(())
 }

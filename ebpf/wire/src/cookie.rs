@@ -89,6 +89,28 @@ pub enum Class {
     StreamCreate = 22,
     /// Destroys the stream, or where there is none the event `object`.
     Destroy = 23,
+    /// Makes a context and makes it current; `object` is the pointer to where its handle is returned, `bytes` the device.
+    ContextCreate = 24,
+    /// Gives a device's primary context; arguments as above. The current one stays.
+    ContextRetain = 25,
+    /// Replaces the thread's current context; `object` is the context, 0 for none.
+    ContextSet = 26,
+    /// Makes a context current on top of the others; `object` is the context.
+    ContextPush = 27,
+    /// Takes the thread's current context away.
+    ContextPop = 28,
+    /// Destroys a context; `object` is the context.
+    ContextDestroy = 29,
+    /// Gives up a device's primary context, or resets it; `bytes` is the device.
+    ContextReset = 30,
+    /// Tells the device behind an ordinal; `object` is the pointer to where it is returned, `bytes` the ordinal.
+    DeviceGet = 31,
+    /// Tells the UUID of a device; `object` is the pointer to where it is returned, `bytes` the device.
+    DeviceUuid = 80,
+    /// Tells the PCI address of a device as text; likewise.
+    DeviceBus = 81,
+    /// Tells the device at a PCI address; `object` is the pointer to where it is returned, `bytes` the pointer to the text.
+    DeviceByBus = 82,
     /// Looks a function up by name; `object` is the pointer to where its address is returned, `bytes` the one to where
     /// it is said whether there is such a function.
     Resolve = 32,
@@ -105,7 +127,8 @@ pub enum Class {
 }
 
 impl Class {
-    const fn from_u8(n: u8) -> Option<Self> {
+    /// The class behind a number of a record; `None` if it is unknown.
+    pub const fn from_u8(n: u8) -> Option<Self> {
         Some(match n {
             1 => Self::Launch,
             2 => Self::GraphLaunch,
@@ -130,6 +153,17 @@ impl Class {
             21 => Self::CaptureEnd,
             22 => Self::StreamCreate,
             23 => Self::Destroy,
+            24 => Self::ContextCreate,
+            25 => Self::ContextRetain,
+            26 => Self::ContextSet,
+            27 => Self::ContextPush,
+            28 => Self::ContextPop,
+            29 => Self::ContextDestroy,
+            30 => Self::ContextReset,
+            31 => Self::DeviceGet,
+            80 => Self::DeviceUuid,
+            81 => Self::DeviceBus,
+            82 => Self::DeviceByBus,
             32 => Self::Resolve,
             40 => Self::ModuleLoad,
             41 => Self::LibraryLoad,

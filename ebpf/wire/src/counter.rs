@@ -43,8 +43,8 @@ counters! {
     /// Calls that were to be captured whole and are longer than is captured of any; the middle is a gap of known
     /// length.
     CallCut = "call_cut",
-    /// Vectored calls that were to be captured whole while the room to gather them was in use; all of it is a
-    /// gap of known length.
+    /// Vectored calls that were to be captured whole while the room to gather them was in use; all but the beginning and
+    /// the end is a gap of known length.
     GatherBusy = "gather_busy",
     /// Calls of watched processes in the 32-bit convention while tier B is in use: what they moved is not seen.
     CallForeign = "call_foreign",
@@ -81,6 +81,10 @@ counters! {
     PollTooSlow = "poll_too_slow",
     /// Batches of more copies than are added up.
     BatchTruncated = "copy_batch_truncated",
+    /// Context and device records lost because the ring buffer was full.
+    DropContext = "drop_context_ring_full",
+    /// Contexts pushed on so many others that the lowest are forgotten: what is current after as many pops is unknown.
+    ContextStackFull = "context_stack_full",
     /// Bytes on TCP connections that moved without a call that was seen (tier B: `io_uring` and 32-bit calls; either
     /// tier: `splice` out of a socket, reads without a copy): each lot of them is a gap of known length.
     BytesUnseen = "bytes_unseen",

@@ -60,6 +60,8 @@ pub enum Kind {
     Memory = 17,
     /// [`cuda::Tally`]: work that is counted before anybody waits for it.
     Tally = 19,
+    /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
+    Context = 18,
     /// [`rare::Resolved`]: the driver gave somebody the address of a function.
     Resolved = 24,
     /// [`rare::Rare`]: one call of a rare row.
@@ -92,6 +94,7 @@ impl Kind {
             16 => Self::Step,
             17 => Self::Memory,
             19 => Self::Tally,
+            18 => Self::Context,
             24 => Self::Resolved,
             25 => Self::Rare,
             32 => Self::Exec,

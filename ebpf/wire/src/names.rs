@@ -121,6 +121,12 @@ pub const PROG_TALLY: &str = "cuda_tally";
 pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
 /// uretprobe: return of a memory row.
 pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";
+/// uprobe: changes the current context of a thread.
+pub const PROG_CONTEXT_CURRENT: &str = "cuda_context_current";
+/// uprobe: entry of a call that says which device a context or a number is.
+pub const PROG_CONTEXT_ENTER: &str = "cuda_context_enter";
+/// uretprobe: return of the same.
+pub const PROG_CONTEXT_RETURN: &str = "cuda_context_return";
 /// uprobe: entry of a function that looks others up by name.
 pub const PROG_RESOLVE_ENTER: &str = "cuda_resolve_enter";
 /// uretprobe: return of the same.

@@ -30,10 +30,13 @@ macro_rules! functions {
 
 functions! {
     init: cuInit cuDriverGetVersion;
-    device: cuDeviceGet cuDeviceGetCount cuDeviceGetName cuDeviceTotalMem_v2 cuDeviceGetUuid;
-    context: cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxSetCurrent
-        cuCtxGetCurrent cuCtxPushCurrent_v2 cuCtxPopCurrent_v2 cuCtxGetDevice cuCtxSynchronize cuCtxSynchronize_v2;
-    stream: cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamSynchronize cuStreamSynchronize_ptsz cuStreamQuery
+    device: cuDeviceGet cuDeviceGetCount cuDeviceGetName cuDeviceTotalMem_v2 cuDeviceGetUuid cuDeviceGetUuid_v2
+        cuDeviceGetPCIBusId cuDeviceGetByPCIBusId;
+    context: cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2 cuCtxCreate_v2
+        cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy_v2 cuCtxSetCurrent cuCtxGetCurrent cuCtxPushCurrent_v2
+        cuCtxPopCurrent_v2 cuCtxGetDevice cuCtxSynchronize cuCtxSynchronize_v2;
+    stream: cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamSynchronize
+        cuStreamSynchronize_ptsz cuStreamQuery
         cuStreamQuery_ptsz cuStreamWaitEvent cuStreamWaitEvent_ptsz;
     event: cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventRecord_ptsz cuEventRecordWithFlags
         cuEventRecordWithFlags_ptsz cuEventSynchronize cuEventQuery cuEventElapsedTime;

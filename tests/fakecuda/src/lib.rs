@@ -25,12 +25,14 @@
 //! | Variable | Meaning | Default |
 //! |---|---|---|
 //! | `FAKECUDA_SHM` | file of the simulated devices, made when missing | `/dev/shm/fakecuda-<uid>` |
-//! | `FAKECUDA_DEVICES` | devices this process sees, 1 to 8 | 1 |
+//! | `FAKECUDA_DEVICES` | devices there are, 1 to 8 | 1 |
+//! | `CUDA_VISIBLE_DEVICES` | those this process sees, in its order, by number or UUID | all |
 //! | `FAKECUDA_MEM_BYTES` | memory per device; the first process that opens the file decides | 16 GiB |
 //! | `FAKECUDA_UNIT_NS` | duration of a kernel per unit of `gridDimX` | 1000 |
 //! | `FAKECUDA_COPY_LATENCY_NS` | fixed part of every copy | 4000 |
 //! | `FAKECUDA_COPY_BYTES_PER_US` | bandwidth between host and device | 12000 |
 //! | `FAKECUDA_TRUTH` | file for the counters, written when the process exits; `%p` becomes the pid | none |
+//! | `FAKECUDA_HISTORY` | file for every operation's times, written then too; `%p` as above | none |
 //! | `FAKECUDA_FAIL` | `function:after=N[:times=M][:code=C],…`: calls after the first N fail (M of them) | none |
 //! | `FAKECUDA_INNER` | 1: `cuGetProcAddress` gives addresses of functions without a name, as far as there are such | 0 |
 //! | `FAKECUDA_DELAY_US` | `function=microseconds,…`: the call takes that much longer | none |
@@ -50,6 +52,7 @@ mod event;
 mod functions;
 mod graph;
 mod handles;
+mod history;
 mod init;
 mod inner;
 mod launch;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::error::Error;
 use crate::functions::Func;
 use crate::handles::lock;
+use crate::history;
 use crate::timeline::{CopyKind, Op};
 
 /// Counters of one process.
@@ -112,6 +113,7 @@ pub(crate) fn freed() {
 /// A wait for a stream, an event or a context ended.
 pub(crate) fn synchronized() {
     TRUTH.syncs.fetch_add(1, Relaxed);
+    history::waited();
 }
 
 pub(crate) fn recorded_event() {

@@ -44,9 +44,9 @@ class Call:
 
     @property
     def said(self):
-        answers = self.outcome in ("ok", "in_band_error") and self.tokens
-        events = "chunks" if self.streaming and answers else None
-        return said(None, events, version=VERSION if answers or not self.streaming else None)
+        if self.tokens in REFUSED:
+            return said()
+        return said(None, "chunks" if self.streaming else None, version=VERSION)
 
     def refuse(self, context):
         if self.tokens in REFUSED:

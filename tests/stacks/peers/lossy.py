@@ -21,8 +21,9 @@ import time
 
 from answer import now
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, PR_SET_PDEATHSIG = 0x40000000, 1
 TUNSETIFF, IFF_TUN_NO_PI = 0x400454CA, 0x1001
+LIBC = ctypes.CDLL(None, use_errno=True)
 SERVER, CLIENT, PORT = "10.99.0.1", "10.99.0.2", 8000
 
 delay, count = float(sys.argv[1]), int(sys.argv[2])
@@ -32,7 +33,7 @@ state = {"losing": False, "dropped": 0, "seen": set(), "turn": 0}
 
 def device(own, other):
     """A new namespace for this thread, with one end of the link in it."""
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+    if LIBC.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "no network namespace")
     fd = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", b"tun-link", IFF_TUN_NO_PI))
@@ -94,7 +95,8 @@ def main():
     near = device(SERVER, CLIENT)
     environment = {**os.environ, "HOST": SERVER, "PORT": str(PORT)}
     odd = os.path.join(os.path.dirname(__file__), "odd.py")
-    server = subprocess.Popen([sys.executable, odd, "threads"], env=environment)
+    with_me = lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    server = subprocess.Popen([sys.executable, odd, "threads"], env=environment, preexec_fn=with_me)
     signal.signal(signal.SIGTERM, lambda *_: (server.kill(), os._exit(0)))
     with open(os.environ["GATE"] + ".server", "w") as file:
         file.write(str(server.pid))

@@ -4,6 +4,7 @@ WAY says how connections get to whom answers them; the path of a request says ho
 """
 
 import io
+import itertools
 import os
 import select
 import signal
@@ -109,8 +110,8 @@ def one_byte(answer):
     body = b"HTTP/1.1 200 OK\r\n" + "\r\n".join(EVENTS).encode() + b"\r\n\r\n"
     parts = [(body, b""), *((chunk(piece), piece) for piece in answer.plan.pieces), (b"0\r\n\r\n", b"")]
     for data, piece in parts:
-        # An event is complete with its empty line, which comes before the end of its chunk.
-        complete = len(data) - 3 if piece else -1
+        # An event is out with the end of its line. Behind that come the empty line and the end of its chunk.
+        complete = len(data) - 4 if piece else -1
         for at in range(len(data)):
             answer.send(data[at : at + 1], piece if at == complete else b"")
 
@@ -119,10 +120,11 @@ def split(answer):
     """Lines of events cut in the middle, and two events in one write."""
     answer.head("200 OK", *EVENTS)
     stream = b"".join(answer.plan.pieces)
+    # Where the line of each ends; the empty line behind it may be in another write.
+    ends = [total - 2 for total in itertools.accumulate(map(len, answer.plan.pieces))]
     # The whole stream as chunks of 37 bytes, whose ends have nothing to do with those of the events.
     for at in range(0, len(stream), 37):
-        done = stream[: at + 37].count(b"\n\n") - stream[:at].count(b"\n\n")
-        ended = [e for e in answer.plan.pieces[stream[:at].count(b"\n\n") :][:done]]
+        ended = [event for event, end in zip(answer.plan.pieces, ends) if at <= end < at + 37]
         before = now()
         answer.conn.sendall(chunk(stream[at : at + 37]))
         after = now()

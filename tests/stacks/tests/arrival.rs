@@ -21,7 +21,7 @@ use crate::http::odd;
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("slow_upload", Need::Python, slow_upload),
     ("slow_reader", Need::Python, slow_reader),
-    ("lossy_link", Need::Python, lossy_link),
+    ("lossy_link", Need::PythonAndTun, lossy_link),
 ];
 
 fn now() -> u64 {

@@ -6,14 +6,17 @@
 mod accuracy;
 mod churn;
 mod commands;
+mod contention;
 mod counts;
 mod cuda;
 mod discovery;
 mod failures;
 mod gpus;
 mod hostile;
+mod jobs;
 mod network;
 mod older;
+mod placement;
 mod prometheus;
 mod secrecy;
 mod verified;
@@ -66,6 +69,15 @@ const TESTS: &[(&str, Test)] = &[
     ("unknown_variant", ways::unknown_variant),
     ("processes_come_and_go", churn::come_and_go),
     ("gpus", gpus::told_released_and_hanging),
+    ("contention_one_device", contention::one_device),
+    ("contention_two_devices", contention::two_devices),
+    ("contention_two_contexts", contention::two_contexts),
+    ("contention_neighbour", contention::neighbour),
+    ("placement_reordered", placement::reordered),
+    ("placement_reordered_silently", placement::reordered_silently),
+    ("placement_late", placement::late),
+    ("placement_late_by_nvml", placement::late_by_nvml),
+    ("placement_instance", placement::instance),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),

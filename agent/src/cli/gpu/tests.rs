@@ -44,6 +44,7 @@ fn a_device_shows_what_is_known_of_it() {
         container: None,
         coverage: Some(covered),
         memory_used_bytes: Some(60 << 30),
+        activity: None,
     };
     let unknown = GpuProcess {
         pid: 12,
@@ -83,7 +84,7 @@ fn a_device_shows_what_is_known_of_it() {
         ..Gpu::default()
     };
     let lost = Gpu { uuid: "GPU-4".into(), index: 2, lost: Some("off the bus".into()), ..Gpu::default() };
-    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost] };
+    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost], ..Gpus::default() };
     expect![[r"
         NVML on, driver 580.65.06, CUDA 13.0
         GPU 0 GPU-1, NVIDIA H200, Hopper, divided after its next reset
@@ -118,6 +119,72 @@ fn where_there_are_no_numbers_it_says_why() {
         ),
     ];
     for (nvml, want) in cases {
-        assert_eq!(text(&Gpus { nvml, gpus: Vec::new() }), want);
+        assert_eq!(text(&Gpus { nvml, ..Gpus::default() }), want);
     }
+}
+
+#[test]
+fn who_stands_in_whose_way_is_said_in_words() {
+    let party = |pid: u32, workload: &str, role: Role| Party {
+        pid,
+        workload: workload.to_owned(),
+        comm: None,
+        container: None,
+        pod: None,
+        role,
+    };
+    let (server, job) = (party(7, "vllm:8000", Role::Inference), party(8, "train.py", Role::Training));
+    let pair = |victim: &Party, aggressor: &Party, inflation_ratio, verdict| Contention {
+        victim: victim.clone(),
+        aggressor: aggressor.clone(),
+        overlap_s: 12.34,
+        inflation_ratio,
+        solo_steps: 3,
+        company_steps: 400,
+        verdict,
+    };
+    let activity = Activity {
+        role: Role::Training,
+        active_s: 20.0,
+        known: Some(Known::Environment),
+        inferred: true,
+        ..Activity::default()
+    };
+    let process = GpuProcess {
+        pid: 8,
+        does: DeviceUse::Compute,
+        comm: Some("python3".into()),
+        service: Some("train.py".into()),
+        container: None,
+        coverage: None,
+        memory_used_bytes: None,
+        activity: Some(activity),
+    };
+    let gpu = Gpu {
+        uuid: "GPU-1".into(),
+        unlisted: true,
+        processes: Some(vec![process.clone()]),
+        contention: vec![
+            pair(&server, &job, Some(1.87), Verdict::Contended),
+            pair(&job, &server, Some(1.01), Verdict::NoEffect),
+            pair(&job, &server, None, Verdict::InsufficientData),
+        ],
+        ..Gpu::default()
+    };
+    let neighbour =
+        Neighbour { first_ns: 1, last_ns: 2, device: "GPU-1".into(), inference: server, training: job };
+    let unplaced = vec![GpuProcess { activity: None, ..process }];
+    let gpus = Gpus { nvml: on(), gpus: vec![gpu], unplaced, neighbours: vec![neighbour] };
+    expect![[r"
+        NVML on, driver 580.65.06, CUDA 13.0
+        GPU ? GPU-1
+                  8         - compute   python3  train.py  training, active 20.0 s, on this device by environment
+          beside train.py (training, pid 8) for 12.3 s: steps of vllm:8000 (inference, pid 7) take x1.87
+          beside vllm:8000 (inference, pid 7) for 12.3 s: steps of train.py (training, pid 8) take as long as alone (x1.01)
+          beside vllm:8000 (inference, pid 7) for 12.3 s: not enough steps of train.py (training, pid 8) to tell what it does (3 alone, 400 in company)
+        on a GPU that is not known
+                  8         - compute   python3  train.py
+        train.py (training, pid 8) works on GPU-1 beside vllm:8000 (inference, pid 7)
+    "]]
+    .assert_eq(&text(&gpus));
 }

@@ -27,6 +27,7 @@ pub(super) fn lacks_return(program: Program, library: &Library, verdicts: &[Prob
         names::PROG_QUERY_ENTER => names::PROG_QUERY_RETURN,
         names::PROG_BEGIN_ENTER => names::PROG_BEGIN_RETURN,
         names::PROG_MEMORY_ENTER => names::PROG_MEMORY_RETURN,
+        names::PROG_CONTEXT_ENTER => names::PROG_CONTEXT_RETURN,
         names::PROG_RESOLVE_ENTER => names::PROG_RESOLVE_RETURN,
         names::PROG_RARE_ENTER => names::PROG_RARE_RETURN,
         names::PROG_TLS_ENTER => names::PROG_TLS_RETURN,

@@ -177,7 +177,8 @@ impl Output {
         self.emit(&Observation::KernelCounters { counters });
     }
 
-    fn emit(&mut self, observation: &Observation) {
+    /// Queues an observation; [`Self::flush`] hands it over.
+    pub(super) fn emit(&mut self, observation: &Observation) {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front();
             self.dropped += 1;

@@ -64,6 +64,11 @@ impl Scanner {
         self.known.len()
     }
 
+    /// Every process, as last seen.
+    pub(super) fn stats(&self) -> impl Iterator<Item = &Stat> {
+        self.known.values().map(|known| &known.stat)
+    }
+
     /// A process with this pid is running.
     pub(super) fn is_alive(&self, pid: u32) -> bool {
         self.known.contains_key(&pid)

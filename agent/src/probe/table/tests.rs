@@ -64,6 +64,10 @@ fn locations_agree_with_the_prototypes() {
         if !matches!(row.stream, Loc::Deref(_)) {
             assert_eq!(row.stream, place(" hStream").unwrap_or(Loc::None), "{}: stream", row.name);
         }
+        if row.programs().iter().any(|program| program.starts_with("cuda_context")) {
+            context(row, place);
+            continue;
+        }
         let bytes = match row.class {
             Class::StreamCreate => place("flags"),
             Class::CopyBatch => place("count"),
@@ -89,6 +93,18 @@ fn locations_agree_with_the_prototypes() {
         };
         assert_eq!(row.object, object.unwrap_or(Loc::None), "{}: object", row.name);
     }
+}
+
+/// What a context or device call gives stands first; what it is asked with has a name of its own.
+fn context(row: &Row, place: impl Fn(&str) -> Option<Loc>) {
+    let asked = match row.class {
+        Class::DeviceGet => place("ordinal"),
+        Class::DeviceByBus => place("pciBusId"),
+        _ => place("CUdevice dev"),
+    };
+    assert_eq!(row.bytes, asked.unwrap_or(Loc::None), "{}", row.name);
+    let object = if row.class == Class::ContextReset { Loc::None } else { Loc::Arg(0) };
+    assert_eq!(row.object, object, "{}", row.name);
 }
 
 #[test]
@@ -123,6 +139,7 @@ fn only_rows_whose_return_matters_have_a_return_program() {
                     | Class::Alloc
                     | Class::Free
             )
+            || row.programs().contains(&names::PROG_CONTEXT_RETURN)
             || row.class as u8 >= Class::Resolve as u8;
         assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
     }

@@ -11,6 +11,22 @@ pub fn container_id(cgroup: &str) -> Option<String> {
     unified.chain(legacy).filter_map(path).find_map(|path| id_in_path(&path))
 }
 
+/// UID of the innermost pod in a cgroup file, as Kubernetes writes it (`5e3f…-…`, with dashes).
+pub fn pod_uid(cgroup: &str) -> Option<String> {
+    cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2)).find_map(|path| {
+        path.contains("kubepods").then(|| path.rsplit(['/', ':']).find_map(uid_in_segment))?
+    })
+}
+
+/// `pod<uid>`, `kubepods-burstable-pod<uid with underscores>.slice`.
+fn uid_in_segment(segment: &str) -> Option<String> {
+    let segment = segment.strip_suffix(".slice").unwrap_or(segment);
+    let (before, uid) = segment.rsplit_once("pod")?;
+    let is_uid =
+        (8..=64).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_hexdigit() || b"-_".contains(&b));
+    (is_uid && (before.is_empty() || before.ends_with('-'))).then(|| uid.replace('_', "-"))
+}
+
 /// The last segment with an id wins: workloads make cgroups of their own below it, engines nest in engines.
 fn id_in_path(path: &str) -> Option<String> {
     path.rsplit('/').find_map(id_in_segment)
@@ -37,6 +53,32 @@ mod tests {
 
     fn id() -> String {
         "0123456789abcdef".repeat(4)
+    }
+
+    #[test]
+    fn a_pod_is_known_by_its_uid() {
+        let uid = "5e3f0a1b-1111-2222-3333-0123456789ab";
+        let under = uid.replace('-', "_");
+        let id = "a".repeat(64);
+        let cases = [
+            (format!("0::/kubepods/burstable/pod{uid}/{id}"), Some(uid)),
+            (
+                format!(
+                    "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{id}.scope"
+                ),
+                Some(uid),
+            ),
+            (
+                format!("0::/system.slice/containerd.service/kubepods-pod{under}.slice:cri-containerd:{id}"),
+                Some(uid),
+            ),
+            (format!("0::/docker/{id}"), None),
+            ("0::/user.slice/tripod12345678".to_owned(), None),
+            (String::new(), None),
+        ];
+        for (cgroup, want) in cases {
+            assert_eq!(pod_uid(&cgroup).as_deref(), want, "{cgroup}");
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! How an exchange that is over went.
+//! How an exchange ended, from its status, its body and who closed.
 
 use super::{Ending, Grpc, Open};
 use crate::{
     request::record::{Flag, Outcome},
-    track::{body::Body, json::is_filter},
+    track::{
+        body::Body,
+        json::{is_context, is_filter, is_length},
+    },
 };
 
 impl Open {
@@ -26,7 +29,13 @@ impl Open {
         match ending {
             // With the end marker out, what happens to the connection is no longer the answer's matter.
             _ if body.done() => self.answered(body),
+            // An error is the last that a stream says, and many clients leave on it.
+            _ if body.is_stream() && has_failed(body) => self.answered(body),
             Ending::Complete => self.answered(body),
+            Ending::Unread => match self.answered(body) {
+                Outcome::Ok => Outcome::Unknown,
+                other => other,
+            },
             Ending::ClientGone | Ending::ServerGone if self.is_overdue() => Outcome::Timeout,
             Ending::ClientGone => Outcome::ClientDisconnect,
             Ending::ServerGone => Outcome::Truncated,
@@ -88,7 +97,11 @@ impl Open {
         }
         let counted = gap && facts.output_tokens().is_some_and(|n| n > 0);
         if !self.api.generates || facts.has_content() || counted {
-            return Outcome::Ok;
+            return if facts.finish_reason().is_some_and(|reason| self.cuts(reason)) {
+                Outcome::Truncated
+            } else {
+                Outcome::Ok
+            };
         }
         match (gap, finished) {
             (false, _) => Outcome::EmptyOutput,
@@ -96,4 +109,14 @@ impl Open {
             (true, false) => Outcome::Unknown,
         }
     }
+
+    /// The answer reached a largest length that its client is known not to have asked for.
+    fn cuts(&self, reason: &str) -> bool {
+        is_context(reason) || (is_length(reason) && self.names_no_limit)
+    }
+}
+
+/// The answer says itself that it failed.
+fn has_failed(body: &Body) -> bool {
+    body.facts().is_some_and(|facts| facts.error || facts.finish_reason() == Some("error"))
 }

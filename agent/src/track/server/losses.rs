@@ -12,6 +12,10 @@ impl Server {
         at: Stamp,
         cx: &mut Context<'_>,
     ) {
+        if self.exchanges.is_tunnel() {
+            mask_all(bytes);
+            return self.exchanges.through_tunnel(side, bytes.len() as u64);
+        }
         let in_message = match side {
             Side::Request => self.exchanges.reading(),
             Side::Response => self.exchanges.answering(),
@@ -47,10 +51,11 @@ impl Server {
     /// The middle of a call, which was not captured.
     pub(super) fn left_out(&mut self, side: Side, len: u64, at: Stamp, cx: &mut Context<'_>) {
         let was_lost = self.direction(side).is_lost();
+        let may_hold_events = side == Side::Response && self.exchanges.in_stream();
         self.gap(side, len, false, at, cx);
         // A boundary was in it, and it is likely that the next such call has one too.
         let is_lost = !was_lost && self.direction(side).is_lost();
-        if is_lost && !std::mem::replace(&mut self.wants_whole, true) {
+        if (is_lost || may_hold_events) && !std::mem::replace(&mut self.wants_whole, true) {
             cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
         }
     }

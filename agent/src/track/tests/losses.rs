@@ -94,7 +94,7 @@ fn a_lost_record_inside_a_chunked_stream() {
         read 0 service 0 at 3 by 11
         content 0 at 5 by 11
         content 0 at 6 by 11
-        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..- (400 B) model m streaming true first_token 5 content 2 request_id r1 flags [Gap]
+        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..- (398 B) model m streaming true first_token 5 content 2 request_id r1 flags [Gap]
         read 1 service 0 at 9 by 11
         done 1 GET /x http status 200 Ok in 9..9 (19 B) out 10..10 (40 B)
         ignored socket_bytes_missing 1
