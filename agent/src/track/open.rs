@@ -1,7 +1,5 @@
 //! One exchange that is not over, and how it ends.
 
-mod outcome;
-
 use super::{
     ContentEvent, Exchange, ExchangeId, MAX_CONTENT,
     api::{self, Api},
@@ -14,8 +12,6 @@ use crate::{
     decode::Stamp,
     request::record::{Arrival, Flag, Outcome},
 };
-
-mod outcome;
 
 /// Why an exchange is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

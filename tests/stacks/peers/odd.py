@@ -177,6 +177,35 @@ def unmarked(answer):
     answer.send(b"0\r\n\r\n")
 
 
+def long_events(answer):
+    """Tokens in events of 3000 bytes, which say what else each could have been."""
+    others = b'"logprobs": [' + b", ".join([b'{"token": "x", "logprob": -1.25}'] * 85) + b'], "finish_reason"'
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces:
+        answer.send(chunk(piece.replace(b'"finish_reason"', others) if b"lorem" in piece else piece))
+        time.sleep(0.002)
+    answer.send(b"0\r\n\r\n")
+
+
+def failing(answer):
+    """An error in the middle of a stream, behind which the server closes."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces[:-1]:
+        answer.send(chunk(piece))
+    answer.truth()
+    raise EOFError
+
+
+def failing_slowly(answer):
+    """The same, but it is the client that closes."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces[:-1]:
+        answer.send(chunk(piece))
+    answer.truth()
+    answer.conn.recv(1)
+    raise EOFError
+
+
 def endless(answer):
     """Goes on until the client leaves."""
     answer.head("200 OK", *EVENTS)
@@ -369,6 +398,9 @@ PATHS = {
     "/too_large": too_large,
     "/halfway": halfway,
     "/unmarked": unmarked,
+    "/long_events": long_events,
+    "/failing": failing,
+    "/failing_slowly": failing_slowly,
     "/endless": endless,
     "/slow": slow,
     "/gated": gated,

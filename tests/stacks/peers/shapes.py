@@ -74,7 +74,7 @@ class Messages(Shape):
         kinds = [
             ({"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", "lorem "),
             ({"type": "text", "text": ""}, "text_delta", "text", "lorem "),
-            ({"type": "tool_use", "id": "t", "name": "f", "input": {}}, "input_json_delta", "partial_json", '"lorem "'),
+            ({"type": "tool_use", "id": "t", "name": "lorem", "input": {}}, "input_json_delta", "partial_json", '"lorem "'),
         ]
         return kinds[index % 3]
 
@@ -284,6 +284,9 @@ class Sglang(Shape):
 
     API, LACKS = "sglang.generate", ("content_filter",)
 
+    def __init__(self, plan, asked):
+        self.plan, self.words = plan, asked.get("words", 1)
+
     def said(self):
         reason = "abort" if self.broke else "stop"
         if self.plan.streaming and not self.plan.tokens:
@@ -292,7 +295,7 @@ class Sglang(Shape):
 
     def answer(self, tokens, reason=None):
         meta = {"id": "s", "finish_reason": reason, "prompt_tokens": INPUT_TOKENS, "completion_tokens": tokens}
-        return {"text": "lorem " * tokens, "meta_info": meta, "index": 0}
+        return {"text": "lorem " * self.words * tokens, "meta_info": meta, "index": 0}
 
     def whole(self):
         return json.dumps(self.answer(self.plan.tokens, {"type": "stop", "matched": 2})).encode()

@@ -143,6 +143,22 @@ impl Report {
         }
     }
 
+    /// Compares each gap of each stream, by request id.
+    pub fn every_gap(&mut self, truths: &[Truth], measured: &BTreeMap<String, Vec<f64>>) {
+        for truth in truths.iter().filter(|truth| truth.content_write_ns.len() > 1) {
+            let id = truth.request_id.as_deref().unwrap_or_default();
+            let said = measured.get(id).map_or(&[][..], Vec::as_slice);
+            let pairs = truth.content_write_ns.windows(2);
+            if said.len() != pairs.len() {
+                self.fault(format!("{id}: {} gaps, the agent says {}", pairs.len(), said.len()));
+                continue;
+            }
+            let distances =
+                pairs.zip(said).map(|(pair, said)| Interval::between(pair[0], pair[1]).distance(*said) * 1e6);
+            self.errors.entry("each gap").or_default().extend(distances);
+        }
+    }
+
     fn client(&mut self, client: &ClientView, record: &Record) {
         let pairs = [
             (client.t_send, record.t_first_byte_in_ns),
@@ -242,6 +258,27 @@ mod tests {
     #[test]
     fn what_agrees_is_no_violation() {
         assert_eq!(Report::new(&[truth()], &[], &[record()]).violations(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_gap_is_compared() {
+        let stamps = |ms: &[u64]| ms.iter().map(|ms| [ms * 1_000_000, ms * 1_000_000 + 10_000]).collect();
+        let truth = Truth { content_write_ns: stamps(&[1, 2, 4]), ..truth() };
+        for (said, violation) in [
+            (Some(vec![0.001, 0.002]), None),
+            (Some(vec![0.001, 0.0025]), Some("each gap: 490 µs")),
+            (Some(vec![0.003]), Some("2 gaps, the agent says 1")),
+            (None, Some("2 gaps, the agent says 0")),
+        ] {
+            let mut report = Report::default();
+            let measured = said.into_iter().map(|gaps| ("a".to_owned(), gaps)).collect();
+            report.every_gap(&[truth.clone()], &measured);
+            let violations = report.violations();
+            match violation {
+                Some(part) => assert!(violations.iter().any(|text| text.contains(part)), "{violations:?}"),
+                None => assert_eq!(violations, Vec::<String>::new()),
+            }
+        }
     }
 
     #[test]

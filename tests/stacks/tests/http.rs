@@ -164,23 +164,34 @@ fn http_1_0(dir: &Path) -> Result<()> {
     expect_all(watch, &mut peer, &[], 20, dir)
 }
 
-/// A WebSocket: its handshake is a request, its frames are none.
+/// A WebSocket: its handshake is a request, its frames are none. The record comes with its end and has all its bytes.
 fn upgrade(dir: &Path) -> Result<()> {
     let (mut peer, watch) = odd("threads", dir)?;
     let mut raw = Raw::connect(peer.port)?;
-    raw.send(
-        "GET /upgrade HTTP/1.1\r\nx-request-id: u\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-    )?;
-    raw.until("hello")?;
-    raw.send(b"\x81\x85\0\0\0\0GET /")?;
-    raw.send(chat("not-a-request", false))?;
+    let handshake =
+        "GET /upgrade HTTP/1.1\r\nx-request-id: u\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    let (frame, message) = (b"\x81\x85\0\0\0\0GET /", chat("not-a-request", false));
+    raw.send(handshake)?;
+    let mut answer = raw.until("hello")?;
+    raw.send(frame)?;
+    raw.send(&message)?;
     raw.end()?;
-    raw.rest();
+    answer.push_str(&raw.rest());
     talk(peer.port, &[(chat("v", true), STREAM_END)])?;
     let expected = ["u GET /upgrade 101 ok", "v POST /v1/chat/completions 200 ok"];
     let records = expect_facts(watch, &mut peer, &expected)?;
     let protocols: Vec<&str> = records.iter().map(|record| record.protocol.as_str()).collect();
     ensure!(protocols == ["WebSocket", "HTTP/1.1"], "{protocols:?}");
+    let session = &records[0];
+    let bytes = (session.bytes_in, session.bytes_out);
+    // The two bytes of the frame's head are no text, and come as one mark each.
+    let sent = (handshake.len() + frame.len() + message.len()) as u64;
+    ensure!(bytes.0 == sent, "{bytes:?} bytes went through, {sent} came in: {session:#?}");
+    ensure!(bytes.1 >= answer.chars().count() as u64, "{bytes:?} bytes went through: {answer:?}");
+    ensure!(
+        session.t_close_ns > session.t_last_byte_out_ns,
+        "its end is not that of the handshake: {session:#?}"
+    );
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod capture;
 mod catalogue;
 mod clients;
 mod driver;
+mod events;
 mod http;
 mod http2;
 mod identity;
@@ -32,6 +33,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use stacks::compare::Report;
+use stacks::gaps;
 use stacks::machine::Need;
 use stacks::peer::Peer;
 use stacks::watch::Watch;
@@ -46,6 +48,7 @@ const GROUPS: &[&[(&str, Need, Test)]] = &[
     unix::TESTS,
     clients::TESTS,
     http::TESTS,
+    events::TESTS,
     calls::TESTS,
     leaving::TESTS,
     http2::TESTS,
@@ -94,9 +97,13 @@ fn expect_all(
     dir: &Path,
 ) -> Result<()> {
     watch.records(peer.port, count)?;
+    let recording = watch.agent.recording().to_owned();
     let records = watch.finish(peer.port)?;
     peer.stop()?;
-    judge(&Report::new(&peer.truth()?, clients, &records), count, dir)
+    let truths = peer.truth()?;
+    let mut report = Report::new(&truths, clients, &records);
+    report.every_gap(&truths, &gaps::measured(&recording, peer.port)?);
+    judge(&report, count, dir)
 }
 
 /// Prints the figures and says what does not hold.

@@ -2,9 +2,16 @@ use expect_test::expect;
 
 use super::*;
 use crate::{
+    contention::Verdict,
     decode::{DeviceUse, NvmlSource, Throttle},
-    export::coverage::{Covered, Sight},
+    export::{
+        coverage::{Covered, Sight},
+        gpus::Activity,
+    },
+    occupancy::{Contention, Neighbour, Party},
+    placement::Known,
     probe::status::Path,
+    role::Role,
 };
 
 fn text(gpus: &Gpus) -> String {

@@ -2,6 +2,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::{
+    contention::Verdict,
     coverage::Coverage,
     decode::{
         DeviceCondition, DeviceMemory, DeviceSeen, DeviceUsage, Event, MigMode, NvmlSeen, NvmlState,

@@ -3,7 +3,11 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use super::{
-    super::{elf::PROLOGUE, table::Row},
+    super::{
+        elf::{Function, PROLOGUE},
+        table::{Row, TABLE},
+        tls,
+    },
     points::points,
     *,
 };

@@ -64,7 +64,9 @@ impl Exchanges {
 
 /// Notes the delivery of an answer that is complete, or that it is still to come.
 pub(super) fn deliver(open: &mut Open, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
-    if !shows_delivery(open) {
+    // What of it was seen to be acknowledged may not be all of it.
+    let is_end_unseen = open.exchange.last_byte_out_ns.is_none();
+    if !shows_delivery(open) || is_end_unseen {
         return;
     }
     open.exchange.delivery = deliveries.ended();
