@@ -7,6 +7,8 @@ mod rare;
 
 use std::collections::BTreeMap;
 
+use wire::cuda::TALLY_PROCESS_END;
+
 pub use rare::{RareCall, RareCalls, RareKind};
 
 use crate::{
@@ -59,7 +61,10 @@ impl Coverage {
             Event::Step(counted) => {
                 self.worked(counted.step.header.tgid, counted.step.header.time_ns, health);
             }
-            Event::Tally(tally) => self.worked(tally.header.tgid, tally.header.time_ns, health),
+            // At its end there may be nobody left who works.
+            Event::Tally(tally) if tally.why != TALLY_PROCESS_END => {
+                self.worked(tally.header.tgid, tally.header.time_ns, health);
+            }
             Event::Memory(memory) => self.worked(memory.header.tgid, memory.header.time_ns, health),
             Event::Rare(rare) => {
                 self.worked(rare.header.tgid, rare.header.time_ns, health);
