@@ -7,9 +7,8 @@ mod rare;
 
 use std::collections::BTreeMap;
 
-use wire::cuda::TALLY_PROCESS_END;
-
 pub use rare::{RareCall, RareCalls, RareKind};
+use wire::cuda::TALLY_PROCESS_END;
 
 use crate::{
     decode::{DeviceUsage, DeviceUse, Event, NvmlSeen, Observation, ProcessSeen},

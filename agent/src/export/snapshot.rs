@@ -58,7 +58,7 @@ pub struct Recording {
 }
 
 /// One state of the run; never changed once published.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// When it was taken, `CLOCK_MONOTONIC` ns.
     pub taken_ns: u64,

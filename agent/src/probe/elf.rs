@@ -206,10 +206,6 @@ mod tests {
 
     use super::*;
 
-    fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
-        exports(file, wanted, |_| false).map(|found| found.functions)
-    }
-
     /// A library that every test process maps: libc.
     fn libc() -> File {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -222,6 +218,10 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         file
+    }
+
+    fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Exports<'n>, ElfError> {
+        exports(file, wanted, |_| false)
     }
 
     #[test]

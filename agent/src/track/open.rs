@@ -1,5 +1,7 @@
 //! One exchange that is not over, and how it ends.
 
+mod outcome;
+
 use super::{
     ContentEvent, Exchange, ExchangeId, MAX_CONTENT,
     api::{self, Api},
