@@ -109,7 +109,10 @@ impl Coverage {
     fn entry(&mut self, pid: u32, health: &mut Health) -> Option<&mut Process> {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
             health.limit("coverage");
-            return None;
+            // One of which only calls were seen may be gone unseen.
+            let strays = self.processes.iter().filter(|(_, process)| !process.is_watched);
+            let oldest = strays.min_by_key(|(_, process)| process.last_ns).map(|(pid, _)| *pid)?;
+            self.processes.remove(&oldest);
         }
         Some(self.processes.entry(pid).or_default())
     }

@@ -10,6 +10,7 @@
 //! | 2 | [`decode`] | record bytes | [`decode::Event`] |
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
 //! | 3 | [`device`] | what NVML told | the GPUs as they are now |
+//! | 3 | [`memory`] | memory calls | what each process holds, and why it could not have more |
 //! | 3 | [`placement`] | context and device calls, NVML, /proc | the device of a context |
 //! | 3 | [`coverage`] | what was seen and what NVML told | whose work on a GPU is seen |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
@@ -37,6 +38,7 @@ pub mod decode;
 pub mod device;
 pub mod export;
 pub mod health;
+pub mod memory;
 pub mod occupancy;
 pub mod pipeline;
 pub mod placement;

@@ -68,6 +68,11 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
+    /// Which device contexts are on.
+    pub fn placements(&self) -> &Placements {
+        &self.placements
+    }
+
     /// Takes what says something of processes and devices. Called before the event is used up by tracking.
     pub fn observe(&mut self, event: &Event<'_>, health: &mut Health) {
         self.placements.observe(event, health);

@@ -11,6 +11,7 @@ use crate::{
     decode::{Event, blank, decode},
     device::Devices,
     health::Health,
+    memory::{self, Incident, Ledgers, Sources},
     occupancy::{Occupancy, View},
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
@@ -43,7 +44,14 @@ pub enum Output {
         /// Service name, as exported.
         service: String,
         /// The call as the kernel side reported it.
-        memory: wire::cuda::Memory,
+        memory: wire::memory::Call,
+    },
+    /// An allocation failed or an allocator had to retry, in a process of `service`.
+    Incident {
+        /// Service name, as exported.
+        service: String,
+        /// What happened.
+        incident: Box<Incident>,
     },
     /// Kernels were loaded or compiled, or a graph made executable, by a process of `service`.
     Rare {
@@ -66,6 +74,7 @@ pub struct Pipeline {
     health: Health,
     tracker: Tracker,
     devices: Devices,
+    memory: Ledgers,
     occupancy: Occupancy,
     coverage: Coverage,
     requests: Requests,
@@ -81,6 +90,7 @@ impl Pipeline {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
             devices: Devices::default(),
+            memory: Ledgers::default(),
             occupancy: Occupancy::default(),
             coverage: Coverage::default(),
             requests: Requests::new(),
@@ -99,7 +109,11 @@ impl Pipeline {
                 self.devices.observe(&event, &mut self.health);
                 self.occupancy.observe(&event, &mut self.health);
                 self.coverage.observe(&event, &mut self.health);
+                let from = Sources { devices: &self.devices, placements: self.occupancy.placements() };
+                self.memory.observe(&event, from, &mut self.health);
                 out.extend(rare(&event, &self.tracker, &mut self.health));
+                // Before the tracker forgets a process that ends.
+                out.extend(self.memory.take_incidents().map(|it| incident(it, &self.tracker)));
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
             Err(error) => {
@@ -167,6 +181,11 @@ impl Pipeline {
         &self.devices
     }
 
+    /// What processes hold of the GPUs' memory.
+    pub fn memory(&self) -> Vec<memory::ProcessMemory> {
+        self.memory.view()
+    }
+
     /// Who is on them, as of the last second.
     pub fn occupancy(&self) -> Arc<View> {
         self.occupancy.view()
@@ -229,9 +248,18 @@ fn output(
     }
 }
 
+fn incident(incident: Incident, tracker: &Tracker) -> Output {
+    let pid = match &incident {
+        Incident::Failure(failure) => failure.pid,
+        Incident::Storm(storm) => storm.pid,
+    };
+    let service = tracker.service_of(pid).unwrap_or_default().to_owned();
+    Output::Incident { service, incident: Box::new(incident) }
+}
+
 fn rare(event: &Event<'_>, tracker: &Tracker, health: &mut Health) -> Option<Output> {
     let Event::Rare(rare) = event else { return None };
-    let Some(service) = tracker.service_of(rare.header.tgid) else {
+    let Some(service) = tracker.service_of(rare.header.tgid, rare.header.time_ns) else {
         health.ignore("rare_without_service");
         return None;
     };

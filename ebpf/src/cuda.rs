@@ -2,6 +2,7 @@
 //! proves it finished.
 
 pub(crate) mod arguments;
+mod array;
 pub(crate) mod begin;
 pub(crate) mod call;
 mod capture;
@@ -111,7 +112,7 @@ pub(crate) fn cuda_tally(_ctx: RawTracePointContext) -> u32 {
     finish(tally::all())
 }
 
-/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)`
+/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)` and the other memory rows
 #[uprobe]
 pub(crate) fn cuda_memory_enter(ctx: ProbeContext) -> u32 {
     finish(nest::once_until_return(Entry::new(&ctx), memory::enter))
@@ -230,6 +231,7 @@ fn is_in_a_call(task: Task) -> bool {
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     list::forget(tgid);
+    memory::forget(tgid);
     context::forget(Task::leader(tgid));
     let _ = NESTING.remove(tgid);
 }
@@ -244,6 +246,9 @@ pub(crate) fn forget_thread(task: Task) {
     let _ = RARE_CALLS.remove(task.0);
     let _ = RESOLVE_CALLS.remove(task.0);
     let _ = DEPTHS.remove(task.0);
+    if task.is_leader() {
+        memory::forget(task.tgid());
+    }
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

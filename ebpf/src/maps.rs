@@ -93,6 +93,9 @@ pub(crate) static BEGIN_CALLS: HashMap<u64, BeginCall> = HashMap::with_max_entri
 #[map]
 pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_entries(4096, 0);
 
+/// tgid -> what was seen of its memory calls. One that is evicted counts as seen in part.
+#[map]
+pub(crate) static MEMORY_HISTORY: LruHashMap<u32, Word> = LruHashMap::with_max_entries(4096, 0);
 /// Thread (`pid_tgid`) -> its current context, and those below it.
 #[map]
 pub(crate) static CONTEXTS: HashMap<u64, Contexts> = HashMap::with_max_entries(8192, 0);

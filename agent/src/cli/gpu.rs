@@ -1,6 +1,7 @@
 //! `gpu`: the GPUs that a running daemon sees.
 
 mod contention;
+mod memory;
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -58,6 +59,7 @@ fn lines(gpus: &Gpus) -> Vec<String> {
         lines.extend(gpus.unplaced.iter().map(|each| format!("  {}", process(each))));
     }
     lines.extend(gpus.neighbours.iter().map(contention::neighbour));
+    lines.extend(memory::lines(&gpus.memory));
     lines
 }
 

@@ -236,6 +236,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             probes: self.status.clone(),
             nvml: self.nvml.clone(),
             devices: core.pipeline.devices().clone(),
+            memory: core.pipeline.memory(),
             occupancy: core.pipeline.occupancy(),
             coverage: core.pipeline.coverage().clone(),
             in_flight: core.pipeline.in_flight(),

@@ -67,6 +67,7 @@ impl<R: std::io::Read> Replay<R> {
             Result_::Step { .. }
             | Result_::Counted { .. }
             | Result_::Memory { .. }
+            | Result_::Incident { .. }
             | Result_::Rare { .. }
             | Result_::WantWhole(_) => Ok(()),
         })

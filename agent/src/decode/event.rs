@@ -1,6 +1,6 @@
 //! The closed set of events, and how a record becomes one.
 
-use wire::{Header, Kind, cuda, process, rare, socket, tls};
+use wire::{Header, Kind, cuda, memory, process, rare, socket, tls};
 use zerocopy::FromBytes;
 
 use super::{DecodeError, Observation};
@@ -48,8 +48,8 @@ pub enum Event<'a> {
     Step(cuda::CountedStep),
     /// Work that is counted before anybody waits for it.
     Tally(cuda::Tally),
-    /// An allocation or a free.
-    Memory(cuda::Memory),
+    /// A memory call.
+    Memory(memory::Call),
     /// Which device a context, or a number of CUDA's, is.
     Context(cuda::Context),
     /// The driver gave somebody the address of a function.
@@ -91,7 +91,8 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::SocketListen => Event::SocketListen(fixed(record)?),
         Kind::Step => Event::Step(step(record)?),
         Kind::Tally => Event::Tally(fixed(record)?),
-        Kind::Memory => Event::Memory(fixed(record)?),
+        Kind::Memory => Event::Memory(fixed::<cuda::Memory>(record)?.into()),
+        Kind::MemoryCall => Event::Memory(fixed(record)?),
         Kind::Context => Event::Context(fixed(record)?),
         Kind::Resolved => Event::Resolved(fixed(record)?),
         Kind::Rare => Event::Rare(fixed(record)?),

@@ -2,6 +2,7 @@
 
 mod activity;
 mod families;
+pub(super) mod memory;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use super::{
 use crate::{
     decode::{DeviceProcess, DeviceUse, NvmlSource, Refusal, Throttle},
     device::Device,
+    memory::ProcessMemory,
     occupancy::{Contention, Neighbour},
 };
 
@@ -33,6 +35,9 @@ pub struct Gpus {
     /// Training jobs that worked beside an inference server, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbours: Vec<Neighbour>,
+    /// Memory that processes allocated, as their calls tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<ProcessMemory>,
 }
 
 /// Where it is known from.
@@ -184,7 +189,7 @@ impl Gpus {
         let covered = coverage::of(snapshot, now_ns).into_iter().map(|one| (one.pid, one)).collect();
         let context = Context { services, covered, now_ns };
         let gpus = snapshot.devices.iter().map(|device| gpu(device, &context)).collect();
-        let mut gpus = Self { nvml, gpus, ..Self::default() };
+        let mut gpus = Self { nvml, gpus, memory: snapshot.memory.clone(), ..Self::default() };
         gpus.add(&snapshot.occupancy, &context.covered);
         gpus
     }

@@ -107,9 +107,11 @@ metrics! {
     CudaSyncWait "cuda_sync_wait_seconds" Histogram(Driver), Seconds, &["workload"],
         "Time a thread waited in the CUDA driver for the result of work";
     CudaAlloc "cuda_alloc_seconds" Histogram(Driver), Seconds, &["workload"],
-        "Time of a call that allocates device memory";
+        "Time of a call that allocates memory of the device, or memory of the host that it can reach";
     CudaAllocFailures "cuda_alloc_failures_total" Counter, None, &["workload", "class"],
-        "Failed allocations of device memory; class unknown is out of memory for a reason not known, error any other code";
+        "Failed allocations, by cause: exhausted_self, exhausted_others (what other processes hold), fragmented (enough was free), unknown (out of memory, and the numbers do not tell why), error (any other code); counted up to 3 s later, when it is known how much was free";
+    CudaAllocRetryStorms "cuda_alloc_retry_storms_total" Counter, None, &["workload", "outcome"],
+        "Failed allocations that were tried again after memory was given back, by whether the last try succeeded";
     CudaModuleLoad "cuda_module_load_seconds" Histogram(Driver), Seconds, &["workload"],
         "Time of a call that loads, compiles or links kernels";
     CudaGraphInstantiate "cuda_graph_instantiate_seconds" Histogram(Driver), Seconds, &["workload"],
@@ -127,6 +129,8 @@ metrics! {
         "Memory of a device that processes hold";
     GpuMemoryFree "gpu_memory_free_bytes" Gauge, Bytes, &["device"],
         "Memory of a device that nobody holds";
+    GpuProcessMemory "gpu_process_memory_bytes" Gauge, Bytes, &["device", "role", "workload", "kind"],
+        "Memory of GPU processes by kind, as their calls tell: device, pool, vmm and array are held; pool_cached is what pools keep, at most; managed may lie in the host's memory, host does; imported is held by another process; overhead is what NVML shows beyond what is held: contexts, kernels, and what was allocated unseen";
     GpuTemperature "gpu_temperature_celsius" Gauge, None, &["device"],
         "Temperature of the chip";
     GpuPower "gpu_power_watts" Gauge, None, &["device"],

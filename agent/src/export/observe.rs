@@ -1,6 +1,6 @@
 //! What the pipeline hands out, as metric values.
 
-use wire::cookie::Class;
+mod memory;
 
 use super::{
     json,
@@ -17,8 +17,6 @@ use crate::{
 const UNKNOWN: &str = "unknown";
 /// Longest label value that comes from a target; a longer one is not a name.
 const MAX_LABEL: usize = 128;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: u32 = 2;
 
 /// Counts one output.
 pub fn output(metrics: &Metrics, output: &Output) {
@@ -26,7 +24,8 @@ pub fn output(metrics: &Metrics, output: &Output) {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
         Output::Counted { service, work, captured } => counted(metrics, service, work, *captured),
-        Output::Memory { service, memory } => self::memory(metrics, service, memory),
+        Output::Memory { service, memory } => memory::call(metrics, service, memory),
+        Output::Incident { service, incident } => memory::incident(metrics, service, incident),
         Output::Rare { service, rare } => self::rare(metrics, service, rare),
         Output::WantWhole(_) => {}
     }
@@ -115,20 +114,6 @@ fn counted(metrics: &Metrics, service: &str, work: &wire::cuda::Work, captured: 
 fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
     let waited = step.header.time_ns.saturating_sub(step.enter_ns);
     metrics.observe(Id::CudaSyncWait, &[label(Some(service))], seconds(waited));
-}
-
-fn memory(metrics: &Metrics, service: &str, memory: &wire::cuda::Memory) {
-    if memory.class != Class::Alloc as u8 {
-        return;
-    }
-    let workload = label(Some(service));
-    let took = memory.header.time_ns.saturating_sub(memory.enter_ns);
-    metrics.observe(Id::CudaAlloc, &[workload], seconds(took));
-    match memory.result {
-        0 => {}
-        OUT_OF_MEMORY => metrics.add(Id::CudaAllocFailures, &[workload, UNKNOWN], 1),
-        _ => metrics.add(Id::CudaAllocFailures, &[workload, "error"], 1),
-    }
 }
 
 fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
@@ -343,37 +328,5 @@ mod tests {
         let text = expose(&[Output::Step { service: "s".into(), step }]);
         check(&text, &[r#"cuda_sync_wait_seconds_sum{workload="s"} 2.0"#]);
         assert!(!text.contains("cuda_launches_total{"), "{text}");
-    }
-
-    #[test]
-    fn a_failed_allocation_is_counted_by_class_and_a_free_is_not() {
-        let memory = |class: Class, result: u32| Output::Memory {
-            service: "s".into(),
-            memory: wire::cuda::Memory {
-                header: header(Kind::Memory, 1_500_000_000),
-                enter_ns: 1_000_000_000,
-                bytes: 0,
-                address: 0,
-                row: 0,
-                class: class as u8,
-                reserved: 0,
-                result,
-            },
-        };
-        let all = [
-            memory(Class::Alloc, 0),
-            memory(Class::Alloc, 2),
-            memory(Class::Alloc, 201),
-            memory(Class::Free, 2),
-        ];
-        check(
-            &expose(&all),
-            &[
-                r#"cuda_alloc_seconds_count{workload="s"} 3"#,
-                r#"cuda_alloc_seconds_sum{workload="s"} 1.5"#,
-                r#"cuda_alloc_failures_total{workload="s",class="unknown"} 1"#,
-                r#"cuda_alloc_failures_total{workload="s",class="error"} 1"#,
-            ],
-        );
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     coverage::Coverage,
     device::Devices,
     health::{Health, NvmlHealth},
+    memory::ProcessMemory,
     occupancy::View,
     probe,
     track::TlsCounts,
@@ -70,6 +71,8 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// What processes hold of their memory.
+    pub memory: Vec<ProcessMemory>,
     /// Who is on them.
     pub occupancy: Arc<View>,
     /// Whose work on them is seen.
@@ -259,6 +262,7 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            memory: Vec::new(),
             occupancy: Arc::default(),
             coverage: Coverage::default(),
             in_flight,

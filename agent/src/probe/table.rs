@@ -10,6 +10,8 @@ mod described;
 mod launch;
 mod life;
 mod memory;
+mod memory_other;
+mod memory_range;
 mod memset;
 mod order;
 mod query;
@@ -19,7 +21,7 @@ mod runtime;
 mod sync;
 
 use wire::{
-    cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_PER_THREAD, FLAG_RUNTIME, Loc},
+    cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_NARROW, FLAG_PER_THREAD, FLAG_RUNTIME, Loc},
     names,
 };
 
@@ -44,6 +46,8 @@ pub struct Row {
     pub bytes: Loc,
     /// Where the event, graph or address is, or what [`Class`] says.
     pub object: Loc,
+    /// Where the other thing is of which a memory row's class tells; takes the place of the stream in the cookie.
+    pub other: Loc,
     /// The call returns only when the copy is done, so it is a result marker too.
     pub blocking: bool,
     /// Every driver of the last ten years has it: its absence is worth a warning.
@@ -61,14 +65,20 @@ pub struct Symbol {
     pub name: &'static str,
     /// Handle 0 is the calling thread's own stream (`_ptds`, `_ptsz`), not the legacy one.
     pub per_thread: bool,
+    /// Sizes and device addresses are of 32 bits: the first form of functions that got others in CUDA 3.2.
+    pub narrow: bool,
 }
 
 const fn legacy(name: &'static str) -> Symbol {
-    Symbol { name, per_thread: false }
+    Symbol { name, per_thread: false, narrow: false }
 }
 
 const fn per_thread(name: &'static str) -> Symbol {
-    Symbol { name, per_thread: true }
+    Symbol { name, per_thread: true, narrow: false }
+}
+
+const fn narrow(name: &'static str) -> Symbol {
+    Symbol { name, per_thread: false, narrow: true }
 }
 
 /// A program to attach for a row: at the entry, or at the return of the function (the kind is the program's own).
@@ -96,7 +106,6 @@ impl Row {
             }
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
-            Class::Alloc | Class::Free => &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN],
             Class::ContextSet | Class::ContextPush | Class::ContextPop => &[names::PROG_CONTEXT_CURRENT],
             Class::ContextCreate
             | Class::ContextRetain
@@ -110,6 +119,10 @@ impl Row {
             Class::ModuleLoad | Class::LibraryLoad | Class::Link | Class::GraphInstantiate | Class::Init => {
                 &[names::PROG_RARE_ENTER, names::PROG_RARE_RETURN]
             }
+            class => {
+                assert!(class.is_memory(), "each class has its programs");
+                &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN]
+            }
         }
     }
 
@@ -117,14 +130,15 @@ impl Row {
     pub const fn cookie(&self, row: u16, symbol: Symbol) -> Cookie {
         let per_thread = if symbol.per_thread { FLAG_PER_THREAD } else { 0 };
         let blocking = if self.blocking { FLAG_BLOCKING } else { 0 };
+        let narrow = if symbol.narrow { FLAG_NARROW } else { 0 };
         let runtime = if self.runtime { FLAG_RUNTIME } else { 0 };
         Cookie {
             row,
-            stream: self.stream,
+            stream: if self.class.is_memory() { self.other } else { self.stream },
             bytes: self.bytes,
             object: self.object,
             class: self.class,
-            flags: per_thread | blocking | runtime,
+            flags: per_thread | blocking | narrow | runtime,
         }
     }
 }
@@ -138,6 +152,7 @@ const fn row(name: &'static str, class: Class, symbols: &'static [Symbol], proto
         stream: Loc::None,
         bytes: Loc::None,
         object: Loc::None,
+        other: Loc::None,
         blocking: false,
         required: true,
         runtime: false,
@@ -162,6 +177,8 @@ const GROUPS: &[&[Row]] = &[
     described::ROWS,
     memset::ROWS,
     memory::ROWS,
+    memory_range::ROWS,
+    memory_other::ROWS,
     context::ROWS,
     resolve::ROWS,
     rare::ROWS,

@@ -145,7 +145,7 @@ pub struct RequestRecord {
     pub t_close_ns: Option<u64>,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Content-bearing events of the answer; absent where some may be missing.
+    /// Content-bearing events of the answer that were seen; with the flag `gap` there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -40,7 +40,7 @@ pub enum Settled {
     /// Work of a process of a service that was not counted before, and captured launches.
     Counted(ServiceId, cuda::Work, u64),
     /// A memory call of a process of a service.
-    Memory(ServiceId, cuda::Memory),
+    Memory(ServiceId, wire::memory::Call),
 }
 
 /// A request that is over, and its steps.
@@ -228,7 +228,7 @@ impl Requests {
         }
     }
 
-    fn memory(&mut self, id: ServiceId, memory: &cuda::Memory, health: &mut Health) {
+    fn memory(&mut self, id: ServiceId, memory: &wire::memory::Call, health: &mut Health) {
         let Some(service) = service(&mut self.services, id, health) else { return };
         let (process, forgot) = service.process(memory.header.tgid);
         let evicted = process.memory_call(memory.enter_ns, memory.header.time_ns);

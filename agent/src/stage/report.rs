@@ -128,7 +128,7 @@ fn stream_times(record: &mut RequestRecord, exchange: &Exchange) {
     record.tokens_source = exchange.tokens_source.map(str::to_owned);
     // Events that nobody could read are not none.
     let is_unread = exchange.flags.contains(&Flag::Opaque) && exchange.content_total == 0;
-    if exchange.streaming == Some(true) && !is_unread && !exchange.content_missed {
+    if exchange.streaming == Some(true) && !is_unread {
         record.chunks = Some(exchange.content_total);
     }
     let Some(first) = exchange.first_token_ns else { return };

@@ -345,7 +345,7 @@ fn gaps_between_events_of_which_some_were_missed() {
     exchange.content_missed = true;
     let record = one(vec![read(1, 100), finished(exchange.clone())]);
     assert_eq!((record.ttft_s, record.tpot_s), (Some(0.042), Some(0.010)));
-    assert_eq!((record.chunks, record.tbt_p50_s, record.tbt_max_s), (None, None, None));
+    assert_eq!((record.chunks, record.tbt_p50_s, record.tbt_max_s), (Some(3), None, None));
     assert!(record.tbt_gaps_s.is_empty());
     exchange.end_missed = true;
     let record = one(vec![read(1, 100), finished(exchange.clone())]);
@@ -367,14 +367,16 @@ fn memory_calls_within_the_forward() {
             tgid: ENGINE,
             tid: ENGINE,
         };
-        let memory = cuda::Memory {
+        let memory = wire::memory::Call {
             header,
             enter_ns: begin * MS,
+            context: 0,
             bytes: 1,
             address: 1,
+            other: 0,
             row: 0,
             class: 0,
-            reserved: 0,
+            flags: 0,
             result: 0,
         };
         Tracked::Memory { service: SERVICE, memory }

@@ -139,7 +139,7 @@ pub enum Tracked {
         /// Its service.
         service: ServiceId,
         /// The call.
-        memory: cuda::Memory,
+        memory: wire::memory::Call,
     },
     /// A process of the service ended; its steps stop here.
     ProcessExit {

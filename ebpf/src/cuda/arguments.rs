@@ -3,7 +3,7 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_probe_read_user};
-use aya_ebpf::programs::ProbeContext;
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use wire::cookie::{Argument, Class, Loc, Packed};
 use wire::counter::Counter;
 
@@ -110,6 +110,18 @@ fn stack_pointer(context: &ProbeContext) -> u64 {
 fn stack_pointer(context: &ProbeContext) -> u64 {
     // SAFETY: the context is the registers.
     unsafe { (*context.regs).sp }
+}
+
+/// How much higher the stack is when a function has returned than when it was entered.
+#[cfg(bpf_target_arch = "x86_64")]
+pub(crate) const RETURN_POPS: u64 = 8;
+#[cfg(bpf_target_arch = "aarch64")]
+pub(crate) const RETURN_POPS: u64 = 0;
+
+/// Where the stack is when the function has returned.
+#[inline(always)]
+pub(crate) fn return_stack_pointer(context: &RetProbeContext) -> u64 {
+    stack_pointer(&ProbeContext::new(context.regs.cast()))
 }
 
 #[cfg(bpf_target_arch = "x86_64")]

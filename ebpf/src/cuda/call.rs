@@ -34,15 +34,25 @@ pub(crate) const COVER_ALL: u64 = 1;
 /// Every stream of the context that is in order with the legacy one.
 pub(crate) const COVER_LEGACY: u64 = 2;
 
-/// An allocation or a free.
+/// A memory call.
 #[repr(C)]
 pub(crate) struct MemoryCall {
     pub(crate) enter_ns: Word,
+    /// Where the stack was when it was entered.
+    pub(crate) stack: Word,
     pub(crate) row: Word,
     pub(crate) class: Word,
     pub(crate) bytes: Word,
-    /// Where the address will be (allocation), or the address (free).
+    /// Where the address or handle will be, or the address or handle.
     pub(crate) object: Word,
+    /// What the class adds, or where it will be.
+    pub(crate) other: Word,
+    /// One more argument, where the class has one.
+    pub(crate) extra: Word,
+    /// Not 0 if sizes and addresses are of 32 bits.
+    pub(crate) is_narrow: Word,
+    /// `CALL_ESTIMATED`, or 0.
+    pub(crate) is_estimated: Word,
 }
 
 /// A fresh entry for the thread. One that is still there belongs to a call whose return was missed.
@@ -74,10 +84,9 @@ pub(crate) fn begin_memory(task: Task) -> Result<&'static MemoryCall, Stop> {
     unsafe { MEMORY_CALLS.get(task.0) }.ok_or(Stop::Count(Counter::MapFull))
 }
 
-/// As [`current_sync`].
+/// The thread's memory call.
 #[inline(always)]
-pub(crate) fn current_memory(task: Task, row: u16) -> Result<&'static MemoryCall, Stop> {
+pub(crate) fn current_memory(task: Task) -> Result<&'static MemoryCall, Stop> {
     // SAFETY: as above.
-    let call = unsafe { MEMORY_CALLS.get(task.0) };
-    call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Count(Counter::ReturnUnmatched))
+    unsafe { MEMORY_CALLS.get(task.0) }.ok_or(Stop::Count(Counter::ReturnUnmatched))
 }

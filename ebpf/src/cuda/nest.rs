@@ -25,6 +25,7 @@ pub(crate) struct LastEntry {
     back: Word,
     place: Word,
     row: Word,
+    is_inner: Word,
 }
 
 /// Runs `body` unless another probe counts the call.
@@ -33,7 +34,7 @@ pub(crate) fn once(entry: Entry, body: impl FnOnce(Entry) -> Outcome) -> Outcome
     if is_not_ours(entry.cookie) {
         return Err(Stop::Quiet);
     }
-    if may_nest() && is_nested(entry.stack(), entry.place(), entry.cookie.row()) {
+    if may_nest() && is_nested(entry.stack(), entry.place(), entry.cookie) {
         return Err(Stop::Count(Counter::Nested));
     }
     body(entry)
@@ -45,7 +46,7 @@ pub(crate) fn once_until_return(entry: Entry, body: impl FnOnce(Entry) -> Outcom
     if is_not_ours(entry.cookie) {
         return Err(Stop::Quiet);
     }
-    if may_nest() && is_nested(entry.stack(), entry.place(), entry.cookie.row()) {
+    if may_nest() && is_nested(entry.stack(), entry.place(), entry.cookie) {
         deeper(Task::current());
         return Err(Stop::Count(Counter::Nested));
     }
@@ -84,7 +85,7 @@ fn may_nest() -> bool {
 
 /// Whether the call belongs to another one; if not, it may have others in it.
 #[inline(never)]
-fn is_nested(stack: u64, place: u64, row: u16) -> bool {
+fn is_nested(stack: u64, place: u64, cookie: Packed) -> bool {
     let task = Task::current();
     // SAFETY: plain numbers, written as a whole by the agent.
     let Some(ranges) = (unsafe { NESTING.get(task.tgid()) }) else { return false };
@@ -93,23 +94,27 @@ fn is_nested(stack: u64, place: u64, row: u16) -> bool {
     for index in 0..RANGES {
         is_inside |= ranges[2 * index] <= back && back < ranges[2 * index + 1];
     }
-    is_inside || replaces(task, stack, back, place, row)
+    is_inside || replaces(task, stack, back, place, cookie)
 }
 
 /// Whether the function took the place of the one entered last; if not, it is now that one.
 #[inline(never)]
-fn replaces(task: Task, stack: u64, back: u64, place: u64, row: u16) -> bool {
+fn replaces(task: Task, stack: u64, back: u64, place: u64, cookie: Packed) -> bool {
     let Some(last) = last_entry(task) else { return false };
-    let is_same = last.stack.get() == stack && last.row.get() == u64::from(row) && last.place.get() != place;
+    let (row, is_inner) = (u64::from(cookie.row()), u64::from(cookie.flags() & FLAG_INNER));
+    let is_same = last.stack.get() == stack && last.row.get() == row && last.place.get() != place;
+    // An exported function does not take the place of one without a name: the program just has both addresses.
+    let may_replace = last.is_inner.get() == 0 || is_inner != 0;
     // A probed return puts its own address in the place of the caller's; the entry is forgotten at that return.
-    if is_same && (last.back.get() == back || is_returning(task)) {
+    if is_same && may_replace && (last.back.get() == back || is_returning(task)) {
         last.stack.set(0);
         return true;
     }
     last.stack.set(stack);
     last.back.set(back);
     last.place.set(place);
-    last.row.set(u64::from(row));
+    last.row.set(row);
+    last.is_inner.set(is_inner);
     false
 }
 

@@ -3,12 +3,12 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::RetProbeContext;
 use wire::Kind;
-use wire::cookie::Argument;
+use wire::cookie::{Argument, Class};
 use wire::counter::Counter;
 use wire::rare::Rare;
 
 use super::arguments::{Entry, cookie};
-use super::{is_watched, watched, zeroed};
+use super::{is_watched, memory, watched, zeroed};
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::RARE_CALLS;
@@ -27,6 +27,10 @@ pub(crate) struct RareCall {
 pub(crate) fn enter(entry: Entry) -> Outcome {
     let class = entry.class()?;
     let task = Task::current();
+    if matches!(class, Class::Init) {
+        // Watched or not: it is the first call.
+        memory::began(task.tgid());
+    }
     watched(task, entry.cookie.row())?;
     let row = u64::from(entry.cookie.row());
     // Within a call of another row, as of one that loads a file and then what was in it: that one tells.

@@ -124,6 +124,65 @@ pub enum Class {
     GraphInstantiate = 43,
     /// Initialises the driver.
     Init = 44,
+    /// Allocates rows of device memory; `other` is the pointer to where the distance of two rows is returned, the
+    /// fourth argument their number.
+    AllocPitch = 48,
+    /// Allocates memory that moves between host and devices.
+    AllocManaged = 49,
+    /// Allocates from the current pool of the device, in stream order.
+    AllocAsync = 50,
+    /// Allocates from the pool `other`, in stream order.
+    AllocPool = 51,
+    /// Allocates an array of up to two dimensions, described by what `other` points to.
+    AllocArray = 52,
+    /// Allocates an array of up to three dimensions, likewise.
+    AllocArray3D = 53,
+    /// Allocates an array and smaller ones of its kind, likewise.
+    AllocMipmap = 54,
+    /// Allocates host memory that the device can reach.
+    AllocHost = 55,
+    /// Creates physical memory without an address; `other` points to its properties.
+    CreatePhysical = 56,
+    /// Reserves addresses, which is no memory.
+    ReserveRange = 57,
+    /// Creates a pool.
+    CreatePool = 58,
+    /// One more handle for physical memory there is.
+    RetainPhysical = 59,
+    /// A handle for physical memory of another process.
+    ImportPhysical = 60,
+    /// An address for memory of another process.
+    ImportAddress = 61,
+    /// Gives memory back to its pool, in stream order.
+    FreeAsync = 62,
+    /// Destroys an array.
+    FreeArray = 63,
+    /// Frees host memory.
+    FreeHost = 64,
+    /// Lets the device reach host memory there is.
+    RegisterHost = 65,
+    /// Ends that.
+    UnregisterHost = 66,
+    /// Gives up a handle of physical memory.
+    ReleasePhysical = 67,
+    /// Maps physical memory, handle `other`, to reserved addresses.
+    MapRange = 68,
+    /// Unmaps all that is mapped within a range.
+    UnmapRange = 69,
+    /// Gives reserved addresses back.
+    FreeRange = 70,
+    /// Destroys a pool; what it gave lives on until it is freed.
+    DestroyPool = 71,
+    /// Asks a pool to give back what it keeps beyond `bytes`.
+    TrimPool = 72,
+    /// Sets attribute `other` of a pool.
+    SetPool = 73,
+    /// Gives up an address of memory of another process.
+    CloseImport = 74,
+    /// Asks for attribute `other` of a pool.
+    GetPool = 75,
+    /// Asks for free and all bytes of the device; `object` and `other` are the pointers to where they are returned.
+    MemoryInfo = 76,
 }
 
 impl Class {
@@ -170,8 +229,47 @@ impl Class {
             42 => Self::Link,
             43 => Self::GraphInstantiate,
             44 => Self::Init,
+            48 => Self::AllocPitch,
+            49 => Self::AllocManaged,
+            50 => Self::AllocAsync,
+            51 => Self::AllocPool,
+            52 => Self::AllocArray,
+            53 => Self::AllocArray3D,
+            54 => Self::AllocMipmap,
+            55 => Self::AllocHost,
+            56 => Self::CreatePhysical,
+            57 => Self::ReserveRange,
+            58 => Self::CreatePool,
+            59 => Self::RetainPhysical,
+            60 => Self::ImportPhysical,
+            61 => Self::ImportAddress,
+            62 => Self::FreeAsync,
+            63 => Self::FreeArray,
+            64 => Self::FreeHost,
+            65 => Self::RegisterHost,
+            66 => Self::UnregisterHost,
+            67 => Self::ReleasePhysical,
+            68 => Self::MapRange,
+            69 => Self::UnmapRange,
+            70 => Self::FreeRange,
+            71 => Self::DestroyPool,
+            72 => Self::TrimPool,
+            73 => Self::SetPool,
+            74 => Self::CloseImport,
+            75 => Self::GetPool,
+            76 => Self::MemoryInfo,
             _ => return None,
         })
+    }
+
+    /// Whether it is a memory row.
+    pub const fn is_memory(self) -> bool {
+        matches!(self as u8, 12 | 13 | 48..=79)
+    }
+
+    /// Whether `object` points to where the call returns an address or a handle.
+    pub const fn gives_address(self) -> bool {
+        matches!(self as u8, 12 | 48..=61)
     }
 }
 
@@ -184,13 +282,15 @@ pub const FLAG_BLOCKING: u8 = 2;
 pub const FLAG_RUNTIME: u8 = 0x40;
 /// The place is no exported function of the driver, but one that its users were given the address of.
 pub const FLAG_INNER: u8 = 0x80;
+/// Sizes and device addresses are of 32 bits: functions from before CUDA 3.2.
+pub const FLAG_NARROW: u8 = 4;
 
 /// A decoded cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
     /// Index of the row in the agent's table of CUDA functions.
     pub row: u16,
-    /// Where the stream handle is.
+    /// Where the stream handle is; in memory rows that have one, the other thing of which [`Class`] tells.
     pub stream: Loc,
     /// Where the number of bytes is.
     pub bytes: Loc,
@@ -298,6 +398,6 @@ mod tests {
     #[test]
     fn an_unknown_class_is_none() {
         assert_eq!(Cookie::decode(0), None);
-        assert_eq!(Cookie::decode(99 << 40), None);
+        assert_eq!(Cookie::decode(255 << 40), None);
     }
 }

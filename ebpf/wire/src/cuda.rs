@@ -106,7 +106,7 @@ pub const STEP_WORK_MISSED: u16 = 8;
 /// that one is not known.
 pub const STEP_STREAM_UNKNOWN: u16 = 16;
 
-/// One call that allocates or frees device memory, at its return.
+/// One call that allocates or frees device memory, at its return. Not written any more, see [`crate::memory::Call`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Memory {

@@ -10,6 +10,7 @@
 pub mod cookie;
 pub mod counter;
 pub mod cuda;
+pub mod memory;
 pub mod names;
 pub mod process;
 pub mod rare;
@@ -56,10 +57,12 @@ pub enum Kind {
     SocketAck = 5,
     /// [`cuda::CountedStep`]: a result marker, with the work since the previous one.
     Step = 16,
-    /// [`cuda::Memory`]: one call of a memory row.
+    /// [`cuda::Memory`]: one call of a memory row, as it was written before [`memory::Call`].
     Memory = 17,
     /// [`cuda::Tally`]: work that is counted before anybody waits for it.
     Tally = 19,
+    /// [`memory::Call`]: one call of a memory row.
+    MemoryCall = 26,
     /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
     Context = 18,
     /// [`rare::Resolved`]: the driver gave somebody the address of a function.
@@ -94,6 +97,7 @@ impl Kind {
             16 => Self::Step,
             17 => Self::Memory,
             19 => Self::Tally,
+            26 => Self::MemoryCall,
             18 => Self::Context,
             24 => Self::Resolved,
             25 => Self::Rare,

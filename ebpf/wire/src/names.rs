@@ -18,6 +18,8 @@ pub const SCOPE_PATH_DRIVER: u32 = 0x100;
 pub const SCOPE_PATH_INNER: u32 = 0x200;
 /// Likewise, a function of the runtime.
 pub const SCOPE_PATH_RUNTIME: u32 = 0x400;
+/// All of these: they are a process's own, and those of its image.
+pub const SCOPE_PATHS: u32 = SCOPE_PATH_DRIVER | SCOPE_PATH_INNER | SCOPE_PATH_RUNTIME;
 
 /// Load-time constant (`u32`): 1 where every process that calls CUDA is to be watched. It then is from its first call
 /// on; otherwise the agent decides.

@@ -116,16 +116,24 @@ impl Driver {
 
     /// The two places of a call are not one and the same instruction, as they would not be in a program.
     pub(crate) fn launch(&self, n: u32) -> Result<()> {
+        check(
+            "cuLaunchKernel",
+            if n.is_multiple_of(2) { self.launch_by_first() } else { self.launch_by_second() },
+        )
+    }
+
+    #[inline(never)]
+    fn launch_by_first(&self) -> c_uint {
         let (f, s, none) = (self.function, self.stream, null_mut::<Raw>());
         // SAFETY: handles of this driver.
-        let code = unsafe {
-            if n % 2 == 0 {
-                self.launch[0](f, 1, 1, 1, 32, 1, 1, 0, s, none, none)
-            } else {
-                self.launch[1](f, 1, 1, 1, 32, 1, 1, 0, s, none, none)
-            }
-        };
-        check("cuLaunchKernel", code)
+        unsafe { self.launch[0](f, 1, 1, 1, 32, 1, 1, 0, s, none, none) }
+    }
+
+    #[inline(never)]
+    fn launch_by_second(&self) -> c_uint {
+        let (f, s, none) = (self.function, self.stream, null_mut::<Raw>());
+        // SAFETY: as above.
+        unsafe { self.launch[1](f, 1, 1, 1, 32, 1, 1, 0, s, none, none) }
     }
 
     pub(crate) fn wait(&self) -> Result<()> {

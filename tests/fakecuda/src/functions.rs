@@ -50,7 +50,15 @@ functions! {
         cuStreamEndCapture cuStreamEndCapture_ptsz cuGraphInstantiate_v2 cuGraphInstantiateWithFlags
         cuGraphInstantiateWithParams cuGraphInstantiateWithParams_ptsz cuGraphDestroy cuGraphExecDestroy cuGraphLaunch
         cuGraphLaunch_ptsz;
-    memory: cuMemAlloc_v2 cuMemFree_v2 cuMemHostAlloc cuMemFreeHost cuMemGetInfo_v2;
+    memory: cuMemAlloc_v2 cuMemAllocPitch_v2 cuMemAllocManaged cuMemFree_v2 cuMemGetInfo_v2;
+    host: cuMemHostAlloc cuMemAllocHost_v2 cuMemFreeHost cuMemHostRegister_v2 cuMemHostUnregister;
+    pool: cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz cuMemFreeAsync
+        cuMemFreeAsync_ptsz cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolSetAttribute
+        cuMemPoolGetAttribute cuDeviceGetDefaultMemPool;
+    vmm: cuMemAddressReserve cuMemAddressFree cuMemCreate cuMemRelease cuMemMap cuMemUnmap
+        cuMemRetainAllocationHandle cuMemSetAccess;
+    array: cuArrayCreate_v2 cuArray3DCreate_v2 cuArrayDestroy cuMipmappedArrayCreate cuMipmappedArrayDestroy;
+    ipc: cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle;
     copy: cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds cuMemcpyDtoD_v2
         cuMemcpyDtoD_v2_ptds cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz cuMemcpyDtoHAsync_v2
         cuMemcpyDtoHAsync_v2_ptsz cuMemcpyDtoDAsync_v2 cuMemcpyDtoDAsync_v2_ptsz cuMemcpyAsync cuMemcpyAsync_ptsz

@@ -2,7 +2,7 @@
 //!
 //! What is real: names, argument order and types, return codes, stream order, events, waits across streams, graph
 //! capture, blocking when the launch queue is full, contention of several processes for one device, first-fit
-//! memory that fragments. What is not: device memory has no contents. A copy takes time and is counted, and its
+//! memory that fragments, for pools, physical memory and arrays too. What is not: device memory has no contents. A copy takes time and is counted, and its
 //! device range is checked, but no byte moves.
 //!
 //! # Time
@@ -39,7 +39,9 @@
 
 #[macro_use]
 mod abi;
+mod accounts;
 mod allocator;
+mod array;
 mod arrays;
 mod clock;
 mod config;
@@ -53,8 +55,10 @@ mod functions;
 mod graph;
 mod handles;
 mod history;
+mod host;
 mod init;
 mod inner;
+mod ipc;
 mod launch;
 mod layout;
 mod link;
@@ -62,17 +66,20 @@ mod memory;
 mod memset;
 mod module;
 mod owner;
+mod pool;
 mod resolve;
 mod script;
 mod shared;
 mod stream;
 mod timeline;
 mod truth;
+mod vmm;
 
 pub use abi::{
     CUDA_LAUNCH_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUlaunchConfig, CUresult, MemcpyEnd, MemcpyEnd2D,
     MemcpyEnd3D, Out,
 };
+pub use array::*;
 pub use arrays::*;
 pub use clock::{now as monotonic_ns, sleep_until};
 pub use context::*;
@@ -83,12 +90,16 @@ pub use error::*;
 pub use event::*;
 pub use functions::Func;
 pub use graph::*;
+pub use host::*;
 pub use init::*;
+pub use ipc::*;
 pub use launch::*;
 pub use link::*;
 pub use memory::*;
 pub use memset::*;
 pub use module::*;
+pub use pool::*;
 pub use resolve::*;
 pub use stream::*;
 pub use truth::fakecuda_dump_truth;
+pub use vmm::*;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::accounts;
 use crate::error::Error;
 use crate::functions::Func;
 use crate::handles::lock;
@@ -28,9 +29,6 @@ struct Truth {
     captured_copies: AtomicU64,
     captured_graphs: AtomicU64,
     memsets: AtomicU64,
-    allocs: AtomicU64,
-    alloc_bytes: AtomicU64,
-    frees: AtomicU64,
     syncs: AtomicU64,
     event_records: AtomicU64,
     failures: Mutex<BTreeMap<(Func, Error), u64>>,
@@ -48,9 +46,6 @@ static TRUTH: Truth = Truth {
     captured_copies: AtomicU64::new(0),
     captured_graphs: AtomicU64::new(0),
     memsets: AtomicU64::new(0),
-    allocs: AtomicU64::new(0),
-    alloc_bytes: AtomicU64::new(0),
-    frees: AtomicU64::new(0),
     syncs: AtomicU64::new(0),
     event_records: AtomicU64::new(0),
     failures: Mutex::new(BTreeMap::new()),
@@ -99,15 +94,6 @@ pub(crate) fn captured(op: Op) {
         Op::Graph { .. } => TRUTH.captured_graphs.fetch_add(1, Relaxed),
         Op::Memset { .. } => 0,
     };
-}
-
-pub(crate) fn allocated(bytes: u64) {
-    TRUTH.allocs.fetch_add(1, Relaxed);
-    TRUTH.alloc_bytes.fetch_add(bytes, Relaxed);
-}
-
-pub(crate) fn freed() {
-    TRUTH.frees.fetch_add(1, Relaxed);
 }
 
 /// A wait for a stream, an event or a context ended.
@@ -160,6 +146,9 @@ impl Truth {
         for (name, value) in self.scalars() {
             let _ = write!(out, ",\"{name}\":{}", value.load(Relaxed));
         }
+        for (name, value) in accounts::totals() {
+            let _ = write!(out, ",\"{name}\":{value}");
+        }
         let copies = CopyKind::ALL.iter().map(|&kind| {
             let (count, bytes) = (&self.copies[kind as usize], &self.copy_bytes[kind as usize]);
             let (count, bytes) = (count.load(Relaxed), bytes.load(Relaxed));
@@ -168,12 +157,12 @@ impl Truth {
         let called = Func::ALL.iter().map(|f| (f.name(), self.calls[f.index()].load(Relaxed)));
         let called = called.filter(|&(_, n)| n > 0).map(|(name, n)| (name, n.to_string()));
         let _ = write!(out, ",\"copies\":{},\"calls\":{}", object(copies), object(called));
-        let _ = write!(out, ",\"failures\":{}}}", self.failures_json());
+        let _ = write!(out, ",{},\"failures\":{}}}", accounts::to_json(), self.failures_json());
         out.push('\n');
         out
     }
 
-    fn scalars(&self) -> [(&'static str, &AtomicU64); 13] {
+    fn scalars(&self) -> [(&'static str, &AtomicU64); 10] {
         [
             ("threads", &self.threads),
             ("launches", &self.launches),
@@ -183,9 +172,6 @@ impl Truth {
             ("captured_copies", &self.captured_copies),
             ("captured_graphs", &self.captured_graphs),
             ("memsets", &self.memsets),
-            ("allocs", &self.allocs),
-            ("alloc_bytes", &self.alloc_bytes),
-            ("frees", &self.frees),
             ("syncs", &self.syncs),
             ("event_records", &self.event_records),
         ]

@@ -14,6 +14,7 @@ mod failures;
 mod gpus;
 mod hostile;
 mod jobs;
+mod memory;
 mod network;
 mod older;
 mod placement;
@@ -61,6 +62,15 @@ const TESTS: &[(&str, Test)] = &[
     ("cuda_graphs", cuda::graphs),
     ("cuda_legacy", cuda::legacy),
     ("cuda_polls", cuda::polls),
+    ("memory_counts", memory::counts),
+    ("memory_fragmented", memory::fragmented),
+    ("memory_exhausted_self", memory::exhausted_self),
+    ("memory_exhausted_others", memory::exhausted_others),
+    ("memory_retry_storm", memory::retry_storm),
+    ("memory_reservation", memory::reservation),
+    ("memory_late", memory::late),
+    ("memory_quiet", memory::quiet),
+    ("memory_quiet_long", memory::quiet_long),
     ("inner_addresses", ways::inner_addresses),
     ("unknown_until_a_call", ways::unknown_until_a_call),
     ("blind", ways::blind),

@@ -181,7 +181,8 @@ fn who_stands_in_whose_way_is_said_in_words() {
     let neighbour =
         Neighbour { first_ns: 1, last_ns: 2, device: "GPU-1".into(), inference: server, training: job };
     let unplaced = vec![GpuProcess { activity: None, ..process }];
-    let gpus = Gpus { nvml: on(), gpus: vec![gpu], unplaced, neighbours: vec![neighbour] };
+    let gpus =
+        Gpus { nvml: on(), gpus: vec![gpu], unplaced, neighbours: vec![neighbour], memory: Vec::new() };
     expect![[r"
         NVML on, driver 580.65.06, CUDA 13.0
         GPU ? GPU-1

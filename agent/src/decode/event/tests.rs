@@ -43,6 +43,7 @@ const FIXED: &[(Kind, usize)] = &[
     (Kind::Step, size_of::<cuda::Step>()),
     (Kind::Tally, size_of::<cuda::Tally>()),
     (Kind::Memory, size_of::<cuda::Memory>()),
+    (Kind::MemoryCall, size_of::<memory::Call>()),
     (Kind::Context, size_of::<cuda::Context>()),
     (Kind::Resolved, size_of::<rare::Resolved>()),
     (Kind::Rare, size_of::<rare::Rare>()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Gpu, Gpus};
+use super::{Gpu, Gpus, memory};
 use crate::{
     decode::{NvmlState, Throttle},
     export::{json, metrics::Id, observe::label, prometheus::Metrics, snapshot::Snapshot},
@@ -35,6 +35,7 @@ pub(in crate::export) fn write(snapshot: &Snapshot, metrics: &Metrics) {
         write_gpu(gpu, driver, metrics);
     }
     write_occupancy(&snapshot.occupancy, metrics);
+    memory::write(snapshot, &gpus.gpus, metrics);
     let state = gpus.nvml.source.state;
     for is in [NvmlState::Off, NvmlState::On, NvmlState::Unavailable, NvmlState::Released] {
         metrics.set(Id::NvmlState, &[&json::name(is)], f64::from(u8::from(is == state)));

@@ -77,7 +77,7 @@ fn told() -> Vec<NvmlSeen> {
     ]
 }
 
-fn snapshot(taken_ns: u64) -> Snapshot {
+pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
     let service = probe::status::ServiceStatus {
         name: "vllm".into(),
         pids: vec![6, 7],
@@ -91,6 +91,7 @@ fn snapshot(taken_ns: u64) -> Snapshot {
         probes: probe::Status { services: vec![service], ..probe::Status::default() },
         nvml: NvmlHealth { calls: [("nvmlF", call)].into(), ..NvmlHealth::default() },
         devices: devices(told()),
+        memory: Vec::new(),
         coverage: Coverage::default(),
         in_flight: BTreeMap::new(),
         tls: BTreeMap::new(),
@@ -99,7 +100,7 @@ fn snapshot(taken_ns: u64) -> Snapshot {
     }
 }
 
-fn families(metrics: &Metrics) -> String {
+pub(super) fn families(metrics: &Metrics) -> String {
     let text = metrics.encode(Format::Prometheus).unwrap();
     let ours = |line: &&str| line.starts_with("gpu_") || line.starts_with("stagelens_nvml_");
     text.lines().filter(ours).map(|line| line.to_owned() + "\n").collect()

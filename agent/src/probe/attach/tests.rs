@@ -71,3 +71,13 @@ fn aliases_of_one_address_are_attached_once() {
     );
     assert_eq!(absent, ["cuLaunchCooperativeKernel"], "cuLaunchKernelEx came later and may be absent");
 }
+
+#[test]
+fn variants_that_nobody_taught_are_named() {
+    let mut library = driver(&[("cuLaunchKernel", 16)]);
+    assert_eq!(unknown_variants(&library), None);
+    library.unknown = vec!["cuMemAlloc_v9".to_owned()];
+    let verdict = unknown_variants(&library).unwrap();
+    assert_eq!((verdict.state, verdict.attached), (State::Unsupported, 0));
+    assert!(verdict.reason.is_some_and(|reason| reason.contains("cuMemAlloc_v9")));
+}

@@ -240,6 +240,39 @@ mod tests {
         }
     }
 
+    fn resolved(name: &str, flags: u16) -> Vec<u8> {
+        let header =
+            Header { abi: wire::ABI, kind: Kind::Resolved as u16, len: 96, time_ns: 1, tgid: 7, tid: 7 };
+        let mut text = [0; rare::NAME];
+        text[..name.len()].copy_from_slice(name.as_bytes());
+        let (address, row) = (0x7f00, 0);
+        let record =
+            rare::Resolved { header, address, status: 0, result: 0, row, flags, reserved: 0, name: text };
+        record.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn addresses_of_functions_in_the_table_are_kept_until_their_process_is_looked_at() {
+        let symbol = |name, flags| match hints_in(&resolved(name, flags)) {
+            [Some(Hint::Resolved(found)), None] => Some((found.pid, found.address, found.symbol.name)),
+            _ => None,
+        };
+        assert_eq!(symbol("cuLaunchKernel", 0), Some((7, 0x7f00, "cuLaunchKernel")));
+        assert_eq!(
+            symbol("cuLaunchKernel", rare::RESOLVE_PER_THREAD),
+            Some((7, 0x7f00, "cuLaunchKernel_ptsz"))
+        );
+        assert_eq!((symbol("cuDeviceGetName", 0), symbol(&"x".repeat(rare::NAME), 0)), (None, None));
+
+        let (start, mut pending) = (Instant::now(), Pending::default());
+        for hint in hints_in(&resolved("cuLaunchKernel", 0)).into_iter().flatten() {
+            pending.note(hint, start);
+        }
+        assert!(pending.take_resolved(&[8].into()).is_empty());
+        let due = pending.take(start);
+        assert_eq!((pending.take_resolved(&due).len(), pending.take_resolved(&due).len()), (1, 0));
+    }
+
     #[test]
     fn a_new_image_is_looked_at_three_times_and_a_hint_once() {
         let start = Instant::now();

@@ -13,7 +13,7 @@ use super::{
     super::{
         attach::{Attacher, Inner},
         status::{Path, Reach},
-        targets::{Mapped, Mapping, locate},
+        targets::{FileId, Mapped, Mapping, locate},
     },
     hints::Resolved,
     libraries::Libraries,
@@ -106,17 +106,13 @@ impl Ways {
         self.fallback = wanted;
     }
 
-    /// When the next process is due to be taken for one without a driver.
-    pub(super) fn due(&self) -> Option<Instant> {
-        let waiting = self.without_driver.iter().filter(|(pid, _)| !self.fallback.contains(pid));
-        waiting.map(|(_, since)| *since + FALLBACK_AFTER).min()
-    }
-
     /// Tells the kernel in which processes one probed function may call another.
     pub(super) fn nest(&mut self, scanner: &Scanner, attacher: &Attacher) {
         let nesting: BTreeMap<u32, Ranges> = scanner
             .mapped()
-            .filter_map(|(pid, mapped)| Some((pid, ranges(mapped, attacher)?)))
+            .filter_map(|(pid, mapped)| {
+                Some((pid, ranges(mapped, |id| attacher.has(id), |id| attacher.has_inner(id))?))
+            })
             .take(MAX_PROCESSES)
             .collect();
         if nesting == self.nesting {
@@ -250,10 +246,15 @@ fn paths(noted: u32) -> Vec<Path> {
         .collect()
 }
 
-/// Where the code of the drivers is, if one probed function may call another: there are two, or one with places of its own.
-fn ranges(mapped: &Mapped, attacher: &Attacher) -> Option<Ranges> {
-    let attached: Vec<&Mapping> = drivers_of(mapped).filter(|mapping| attacher.has(mapping.file)).collect();
-    if attached.len() < 2 && !attached.iter().any(|mapping| attacher.has_inner(mapping.file)) {
+/// Where the code of the drivers is, if one probed function may call another: there are two of them, or one with places
+/// of its own.
+fn ranges(
+    mapped: &Mapped,
+    is_attached: impl Fn(FileId) -> bool,
+    has_inner: impl Fn(FileId) -> bool,
+) -> Option<Ranges> {
+    let attached: Vec<&Mapping> = drivers_of(mapped).filter(|mapping| is_attached(mapping.file)).collect();
+    if attached.len() < 2 && !attached.iter().any(|mapping| has_inner(mapping.file)) {
         return None;
     }
     let mut ranges = [0; 2 * RANGES];
@@ -261,4 +262,45 @@ fn ranges(mapped: &Mapped, attacher: &Attacher) -> Option<Ranges> {
         pair.copy_from_slice(&[mapping.start, mapping.end]);
     }
     Some(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(inode: u64) -> Mapping {
+        let file = FileId { device: 1, inode };
+        Mapping {
+            start: inode << 12,
+            end: (inode + 1) << 12,
+            offset: 0,
+            file,
+            path: "/lib/libcuda.so.1".into(),
+        }
+    }
+
+    #[test]
+    fn only_where_one_probed_function_may_call_another_are_calls_told_apart() {
+        let mapped = |cuda: &[u64], maybe: &[u64]| Mapped {
+            cuda: cuda.iter().map(|inode| mapping(*inode)).collect(),
+            maybe_cuda: maybe.iter().map(|inode| mapping(*inode)).collect(),
+            ..Mapped::default()
+        };
+        let of = |mapped: &Mapped, attached: &[u64], inner: &[u64]| {
+            ranges(mapped, |id| attached.contains(&id.inode), |id| inner.contains(&id.inode))
+        };
+        let (one, two) = (mapped(&[1], &[]), mapped(&[1], &[2]));
+        assert_eq!(of(&one, &[1], &[]), None);
+        assert_eq!(of(&one, &[1], &[1]).map(|ranges| ranges[..3].to_vec()), Some(vec![1 << 12, 2 << 12, 0]));
+        assert_eq!(of(&two, &[1], &[]), None);
+        assert_eq!(of(&two, &[1, 2], &[]).map(|ranges| ranges[2..4].to_vec()), Some(vec![2 << 12, 3 << 12]));
+        let many = mapped(&(1..=20).collect::<Vec<_>>(), &[]);
+        assert!(of(&many, &(1..=20).collect::<Vec<_>>(), &[]).is_some(), "more than fit");
+    }
+
+    #[test]
+    fn paths_are_those_that_were_noted() {
+        assert_eq!(paths(3), []);
+        assert_eq!(paths(SCOPE_PATH_DRIVER | SCOPE_PATH_RUNTIME | 3), [Path::Driver, Path::Runtime]);
+    }
 }

@@ -141,7 +141,7 @@ pub(super) const ROWS: &[Row] = &[
             "cudaMalloc",
             Class::Alloc,
             &[legacy("cudaMalloc")],
-            "cudaError_t cudaMalloc(void **dptr, size_t size)",
+            "cudaError_t cudaMalloc(void **dptr, size_t bytes)",
         )
     },
     Row {
@@ -150,9 +150,9 @@ pub(super) const ROWS: &[Row] = &[
         object: Loc::Arg(0),
         ..runtime(
             "cudaMallocAsync",
-            Class::Alloc,
+            Class::AllocAsync,
             &[legacy("cudaMallocAsync"), per_thread("cudaMallocAsync_ptsz")],
-            "cudaError_t cudaMallocAsync(void **dptr, size_t size, cudaStream_t hStream)",
+            "cudaError_t cudaMallocAsync(void **dptr, size_t bytes, cudaStream_t hStream)",
         )
     },
     Row {
@@ -164,7 +164,7 @@ pub(super) const ROWS: &[Row] = &[
         object: Loc::Arg(0),
         ..runtime(
             "cudaFreeAsync",
-            Class::Free,
+            Class::FreeAsync,
             &[legacy("cudaFreeAsync"), per_thread("cudaFreeAsync_ptsz")],
             "cudaError_t cudaFreeAsync(void *dptr, cudaStream_t hStream)",
         )

@@ -76,6 +76,7 @@ fn locations_agree_with_the_prototypes() {
             Class::GraphInstantiate | Class::Memset | Class::CaptureBegin => None,
             Class::Link => place("size_t size"),
             Class::Resolve => place("symbolStatus"),
+            class if class.is_memory() => place("size_t bytes"),
             _ => place("size_t bytes").or_else(|| place("size_t")),
         };
         assert_eq!(row.bytes, bytes.unwrap_or(Loc::None), "{}: bytes", row.name);
@@ -87,11 +88,48 @@ fn locations_agree_with_the_prototypes() {
             Class::StreamCreate => place("phStream"),
             Class::Copy2D | Class::Copy3D => place("pCopy"),
             Class::CopyBatch => place("sizes"),
-            Class::Alloc | Class::Free => place("dptr"),
+            // What the call is about comes first, but for the amounts that are asked for.
+            class if class.is_memory() => Some(Loc::Arg(0)),
             Class::Resolve => place("pfn"),
             _ => None,
         };
         assert_eq!(row.object, object.unwrap_or(Loc::None), "{}: object", row.name);
+        let other = match row.class {
+            Class::AllocPitch => place("pPitch"),
+            Class::AllocPool => place("pool"),
+            Class::AllocArray | Class::AllocArray3D | Class::AllocMipmap => place("desc"),
+            Class::CreatePhysical => place("prop"),
+            Class::RetainPhysical => place("addr"),
+            Class::MapRange => place("handle"),
+            Class::SetPool | Class::GetPool => place("attr"),
+            Class::MemoryInfo => place("total"),
+            _ => None,
+        };
+        assert_eq!(row.other, other.unwrap_or(Loc::None), "{}: other", row.name);
+    }
+}
+
+/// The kernel side takes these by their number.
+#[test]
+fn arguments_beside_the_cookie_are_where_the_kernel_side_looks() {
+    for (name, word, index) in [
+        ("cuMemAllocPitch", "Height", 3),
+        ("cuMemPoolSetAttribute", "value", 2),
+        ("cuMemPoolGetAttribute", "value", 2),
+        ("cuMipmappedArrayCreate", "numMipmapLevels", 2),
+    ] {
+        let row = TABLE.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(row.prototype.split(',').position(|a| a.contains(word)), Some(index), "{name}");
+    }
+}
+
+#[test]
+fn an_address_is_returned_through_a_pointer_to_a_pointer_and_no_other_way() {
+    for row in TABLE.iter().filter(|row| row.class.is_memory()) {
+        let first = row.prototype.split_once('(').unwrap().1.split(',').next().unwrap();
+        let is_handle = !first.starts_with("void *") && !first.starts_with("size_t");
+        let gives = first.contains("**") || is_handle && first.contains('*');
+        assert_eq!(row.class.gives_address(), gives, "{}", row.name);
     }
 }
 
@@ -136,9 +174,8 @@ fn only_rows_whose_return_matters_have_a_return_program() {
                     | Class::QueryStream
                     | Class::CaptureBegin
                     | Class::StreamCreate
-                    | Class::Alloc
-                    | Class::Free
             )
+            || row.class.is_memory()
             || row.programs().contains(&names::PROG_CONTEXT_RETURN)
             || row.class as u8 >= Class::Resolve as u8;
         assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
