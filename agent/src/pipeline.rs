@@ -249,11 +249,11 @@ fn output(
 }
 
 fn incident(incident: Incident, tracker: &Tracker) -> Output {
-    let pid = match &incident {
-        Incident::Failure(failure) => failure.pid,
-        Incident::Storm(storm) => storm.pid,
+    let (pid, t_ns) = match &incident {
+        Incident::Failure(failure) => (failure.pid, failure.t_ns),
+        Incident::Storm(storm) => (storm.pid, storm.t_ns),
     };
-    let service = tracker.service_of(pid).unwrap_or_default().to_owned();
+    let service = tracker.service_of(pid, t_ns).unwrap_or_default().to_owned();
     Output::Incident { service, incident: Box::new(incident) }
 }
 
