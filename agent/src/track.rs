@@ -45,6 +45,8 @@ pub use exchange::{
 };
 pub use secure::TlsCounts;
 
+use wire::cuda;
+
 use crate::{
     decode::{Event, Observation, Stamp},
     health::Health,
@@ -119,10 +121,21 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            Event::Step(step) => match self.processes.service_at(step.header.tgid, step.header.time_ns) {
-                Some(service) => out.push(Tracked::Step { service, step }),
-                None => health.ignore("step_without_service"),
-            },
+            Event::Step(cuda::CountedStep { step, fresh: work }) => {
+                match self.processes.service_at(step.header.tgid, step.header.time_ns) {
+                    Some(service) => {
+                        out.push(Tracked::Counted { service, work, captured: 0 });
+                        out.push(Tracked::Step { service, step });
+                    }
+                    None => health.ignore("step_without_service"),
+                }
+            }
+            Event::Tally(cuda::Tally { header, work, captured, .. }) => {
+                match self.processes.service_at(header.tgid, header.time_ns) {
+                    Some(service) => out.push(Tracked::Counted { service, work, captured }),
+                    None => health.ignore("tally_without_service"),
+                }
+            }
             Event::Memory(memory) => {
                 match self.processes.service_at(memory.header.tgid, memory.header.time_ns) {
                     Some(service) => out.push(Tracked::Memory { service, memory }),
