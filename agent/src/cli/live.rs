@@ -236,7 +236,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             probes: self.status.clone(),
             nvml: self.nvml.clone(),
             devices: core.pipeline.devices().clone(),
-            occupancy: core.pipeline.occupancy(),
+            occupancy: core.pipeline.occupancy().clone(),
             coverage: core.pipeline.coverage().clone(),
             in_flight: core.pipeline.in_flight(),
             tls: core.pipeline.tls(),

@@ -71,7 +71,7 @@ pub struct Snapshot {
     /// The GPUs.
     pub devices: Devices,
     /// Who is on them.
-    pub occupancy: Arc<View>,
+    pub occupancy: View,
     /// Whose work on them is seen.
     pub coverage: Coverage,
     /// Requests that run, by service.
@@ -259,7 +259,7 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
-            occupancy: Arc::default(),
+            occupancy: View::default(),
             coverage: Coverage::default(),
             in_flight,
             tls,

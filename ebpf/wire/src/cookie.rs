@@ -123,6 +123,19 @@ impl Class {
             11 => Self::WaitEvent,
             12 => Self::Alloc,
             13 => Self::Free,
+            32 => Self::Resolve,
+            40 => Self::ModuleLoad,
+            41 => Self::LibraryLoad,
+            42 => Self::Link,
+            43 => Self::GraphInstantiate,
+            44 => Self::Init,
+            _ => return Self::of_context(n),
+        })
+    }
+
+    /// Those of contexts and devices.
+    const fn of_context(n: u8) -> Option<Self> {
+        Some(match n {
             24 => Self::ContextCreate,
             25 => Self::ContextRetain,
             26 => Self::ContextSet,
@@ -134,12 +147,6 @@ impl Class {
             80 => Self::DeviceUuid,
             81 => Self::DeviceBus,
             82 => Self::DeviceByBus,
-            32 => Self::Resolve,
-            40 => Self::ModuleLoad,
-            41 => Self::LibraryLoad,
-            42 => Self::Link,
-            43 => Self::GraphInstantiate,
-            44 => Self::Init,
             _ => return None,
         })
     }
