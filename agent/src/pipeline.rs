@@ -2,8 +2,6 @@
 
 mod delivery;
 
-use std::sync::Arc;
-
 use delivery::Deliveries;
 
 use crate::{
@@ -187,7 +185,7 @@ impl Pipeline {
     }
 
     /// Who is on them, as of the last second.
-    pub fn occupancy(&self) -> Arc<View> {
+    pub fn occupancy(&self) -> &View {
         self.occupancy.view()
     }
 
