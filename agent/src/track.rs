@@ -4,7 +4,7 @@
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`process`] | which process belongs to which service |
+//! | [`process`], [`service`] | which process belongs to which service, and which services still run |
 //! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
@@ -38,6 +38,7 @@ mod open;
 mod process;
 mod secure;
 mod server;
+mod service;
 mod sse;
 
 pub use exchange::{
@@ -131,7 +132,7 @@ impl Tracker {
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
             Event::TlsVerdict(found) => match self.processes.service(found.header.tgid) {
-                Some(service) => self.secure.found(service, &found),
+                Some(service) => self.secure.found(service, &found, self.processes.services()),
                 None => health.ignore("tls_without_service"),
             },
             // For discovery; it answers with an observation when the process matters.
@@ -140,9 +141,9 @@ impl Tracker {
         }
     }
 
-    /// Name of a service, as exported; empty for an id that was never given.
+    /// Name of a service, as exported; empty for an id that was never given, or whose processes are gone for long.
     pub fn service_name(&self, id: ServiceId) -> &str {
-        self.processes.service_name(id)
+        self.processes.services().name(id)
     }
 
     /// Name of a process of a service, also for a while after its end.
@@ -231,9 +232,12 @@ impl Tracker {
         health: &mut Health,
         out: &mut Vec<Tracked>,
     ) {
+        let last = !self.processes.services().is_living(service);
         let (connections, mut cx) = self.split(health, out);
-        connections.exit(pid, at, &mut cx);
-        out.push(Tracked::ProcessExit { service, pid, time_ns: at.time_ns });
+        if last {
+            connections.exit(pid, at, &mut cx);
+        }
+        out.push(Tracked::ProcessExit { service, pid, last, time_ns: at.time_ns });
     }
 }
 

@@ -291,12 +291,12 @@ impl Exchanges {
 
     /// Nothing more comes on this connection, or for all that is open on it.
     pub(super) fn finish_all(&mut self, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
+        self.let_go(ending, cx);
         let ending = if self.peer_closed_ns.is_some() && ending == Ending::ServerGone {
             Ending::ClientGone
         } else {
             ending
         };
-        self.let_go(ending, cx);
         while let Some(front) = self.open.front_mut() {
             if ending != Ending::OutOfSight {
                 front.exchange.close_ns.get_or_insert(at.time_ns);

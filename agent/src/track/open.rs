@@ -18,6 +18,8 @@ use crate::{
 pub(super) enum Ending {
     /// The response's last byte was written.
     Complete,
+    /// The same, but the client had ended its side, and nothing tells whether it still read.
+    Unconfirmed,
     /// The client closed or reset the connection.
     ClientGone,
     /// The server closed the connection or died.
@@ -344,7 +346,14 @@ impl Open {
             // With the end marker out, what happens to the connection is no longer the answer's matter.
             _ if body.done() => self.answered(body),
             Ending::Complete => self.answered(body),
-            Ending::ClientGone | Ending::ServerGone if self.is_overdue() => Outcome::Timeout,
+            Ending::ClientGone | Ending::ServerGone | Ending::Unconfirmed if self.is_overdue() => {
+                Outcome::Timeout
+            }
+            // What it was is the answer's own, whoever read it.
+            Ending::Unconfirmed if self.exchange.status.is_some_and(|status| status >= 400) => {
+                self.answered(body)
+            }
+            Ending::Unconfirmed => Outcome::Unknown,
             Ending::ClientGone => Outcome::ClientDisconnect,
             Ending::ServerGone => Outcome::Truncated,
             Ending::OutOfSight => match self.exchange.status {

@@ -2,16 +2,12 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use wire::process::Process as Record;
 
-use super::ServiceId;
+use super::{ServiceId, service::Services};
 use crate::{decode::ProcessSeen, health::Health};
 
-/// Services that are told apart in one run.
-const MAX_SERVICES: usize = 4096;
-/// Listening ports remembered per service.
-const MAX_PORTS: usize = 256;
 /// Ended processes whose name is still known, for records that are finished after them.
 const MAX_ENDED: usize = 1024;
 
@@ -25,19 +21,12 @@ struct Process {
     ended: bool,
 }
 
-#[derive(Debug)]
-struct Service {
-    name: String,
-    ports: FxHashSet<(u32, u16)>,
-}
-
 /// The processes of services.
 #[derive(Debug)]
 pub(super) struct Processes {
     max: usize,
     by_pid: FxHashMap<u32, Process>,
-    services: Vec<Service>,
-    by_key: FxHashMap<String, ServiceId>,
+    services: Services,
     /// Ended processes, oldest first.
     ended: VecDeque<u32>,
 }
@@ -45,13 +34,7 @@ pub(super) struct Processes {
 impl Processes {
     /// None yet; at most `max`.
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            max,
-            by_pid: FxHashMap::default(),
-            services: Vec::new(),
-            by_key: FxHashMap::default(),
-            ended: VecDeque::new(),
-        }
+        Self { max, by_pid: FxHashMap::default(), services: Services::default(), ended: VecDeque::new() }
     }
 
     /// Service of a living process.
@@ -59,9 +42,9 @@ impl Processes {
         self.by_pid.get(&pid).filter(|p| !p.ended).map(|p| p.service)
     }
 
-    /// Name of a service; empty for an id that was never given.
-    pub(super) fn service_name(&self, id: ServiceId) -> &str {
-        self.services.get(id.0 as usize).map_or("", |service| service.name.as_str())
+    /// The services.
+    pub(super) fn services(&self) -> &Services {
+        &self.services
     }
 
     /// Name of a process, also of one that ended lately.
@@ -76,14 +59,14 @@ impl Processes {
 
     /// The process's service listens there.
     pub(super) fn listens(&self, pid: u32, netns: u32, port: u16) -> bool {
-        self.service(pid).is_some_and(|id| self.services[id.0 as usize].ports.contains(&(netns, port)))
+        self.service(pid).is_some_and(|id| self.services.listens(id, netns, port))
     }
 
     /// A process of a service was seen. If another one had its number and the end of that was missed: its service.
     pub(super) fn seen(&mut self, seen: &ProcessSeen, health: &mut Health) -> Option<ServiceId> {
-        let service = self.intern(seen, health)?;
+        let service = self.services.intern(seen, health)?;
         for port in &seen.ports {
-            self.add_port(service, (port.netns, port.port), health);
+            self.services.add_port(service, (port.netns, port.port), health);
         }
         let ticks = seen.start_ticks;
         let stale = |p: &&Process| !p.ended && p.start_ticks != 0 && p.start_ticks != ticks;
@@ -99,33 +82,6 @@ impl Processes {
         before
     }
 
-    fn intern(&mut self, seen: &ProcessSeen, health: &mut Health) -> Option<ServiceId> {
-        if let Some(id) = self.by_key.get(&seen.service) {
-            let service = &mut self.services[id.0 as usize];
-            if service.name != seen.service_name {
-                service.name.clone_from(&seen.service_name);
-            }
-            return Some(*id);
-        }
-        if self.services.len() == MAX_SERVICES {
-            health.ignore("service_table_full");
-            return None;
-        }
-        let id = ServiceId(u32::try_from(self.services.len()).ok()?);
-        self.services.push(Service { name: seen.service_name.clone(), ports: FxHashSet::default() });
-        self.by_key.insert(seen.service.clone(), id);
-        Some(id)
-    }
-
-    fn add_port(&mut self, service: ServiceId, port: (u32, u16), health: &mut Health) {
-        let ports = &mut self.services[service.0 as usize].ports;
-        if ports.len() < MAX_PORTS {
-            ports.insert(port);
-        } else if !ports.contains(&port) {
-            health.ignore("port_table_full");
-        }
-    }
-
     fn insert(&mut self, pid: u32, process: Process, health: &mut Health) {
         while self.by_pid.len() >= self.max && !self.by_pid.contains_key(&pid) {
             let Some(oldest) = self.ended.pop_front() else {
@@ -134,7 +90,10 @@ impl Processes {
             };
             self.forget(oldest);
         }
-        self.by_pid.insert(pid, process);
+        self.services.joined(process.service);
+        if let Some(before) = self.by_pid.insert(pid, process).filter(|p| !p.ended) {
+            self.services.left(before.service);
+        }
     }
 
     /// Drops an ended process, unless its number is in use again.
@@ -147,7 +106,7 @@ impl Processes {
     /// A process listens on one more port.
     pub(super) fn listen(&mut self, pid: u32, netns: u32, port: u16, health: &mut Health) {
         if let Some(service) = self.service(pid) {
-            self.add_port(service, (netns, port), health);
+            self.services.add_port(service, (netns, port), health);
         }
     }
 
@@ -177,6 +136,7 @@ impl Processes {
         }
         process.ended = true;
         let service = process.service;
+        self.services.left(service);
         self.ended.push_back(pid);
         if self.ended.len() > MAX_ENDED
             && let Some(oldest) = self.ended.pop_front()
@@ -235,7 +195,7 @@ mod tests {
         assert_eq!(table.exit(2, 0), Some(ServiceId(0)));
         assert_eq!(table.exit(2, 0), None);
         assert_eq!((table.service(2), table.comm(2)), (None, Some("worker")));
-        assert_eq!(table.service_name(ServiceId(0)), "name of a");
+        assert_eq!(table.services().name(ServiceId(0)), "name of a");
     }
 
     #[test]

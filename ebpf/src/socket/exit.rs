@@ -14,7 +14,7 @@ use super::descriptor;
 use super::identity::find;
 use super::registers::{Registers, number};
 use super::sock::Sock;
-use super::{MSG_TRUNC, Moved, NOT_OF_THE_STREAM, is_news, record};
+use super::{ECONNRESET, MSG_TRUNC, Moved, NOT_OF_THE_STREAM, is_news, note, record, unix};
 use crate::emit::{Outcome, Stop, count, finish};
 use crate::repeat::{GO_ON, STOP, is_full, repeat};
 use crate::scope::Task;
@@ -116,6 +116,9 @@ fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
         return Err(Stop::Quiet);
     }
     let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
+    if dir == DIR_RECV && (result == 0 || result as i32 == ECONNRESET) {
+        note(unix::peer_ended(sock));
+    }
     let call = Call::of(registers, syscall, dir);
     let is_copied = flags & MSG_TRUNC == 0;
     record(&Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })

@@ -5,6 +5,7 @@
 
 mod capture;
 mod clients;
+mod closes;
 mod driver;
 mod http;
 mod http2;
@@ -34,7 +35,7 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 13] = [
+const GROUPS: [&[(&str, Need, Test)]; 14] = [
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
@@ -44,6 +45,7 @@ const GROUPS: [&[(&str, Need, Test)]; 13] = [
     capture::TESTS,
     tiers::TESTS,
     identity::TESTS,
+    closes::TESTS,
     lives::TESTS,
     driver::TESTS,
     tls::TESTS,

@@ -1,6 +1,6 @@
 //! Answers that were written long after the client had ended its side. A client that only does not send any more reads
-//! them, one that is gone does not: only the acknowledgement of the last byte tells, since the host of a client that is
-//! gone answers with a reset.
+//! them, one that is gone does not: the acknowledgement of the last byte tells, and the host of a client that is gone
+//! answers with a reset. Where acknowledgements are not seen and no reset comes, nobody knows.
 
 use super::{Context, Exchanges};
 use crate::{
@@ -18,11 +18,13 @@ pub(super) struct Waiting {
 }
 
 impl Exchanges {
-    /// Whether the answer that ends now is to be held. One that no acknowledgement can be seen of is not, and those of
-    /// a stream are not: with its connection half closed, no client of HTTP/2 goes on.
-    pub(super) fn is_held(&self) -> bool {
-        let is_shown = self.open.front().is_some_and(shows_delivery);
-        self.holds && is_shown && self.held.len() < super::MAX_OPEN
+    /// How the answer that ends now ends if it is not held. Those of a stream are not: with its connection half closed, no
+    /// client of HTTP/2 goes on.
+    pub(super) fn unless_held(&self) -> Option<Ending> {
+        if !self.holds {
+            return Some(Ending::ClientGone);
+        }
+        (self.held.len() >= super::MAX_OPEN).then_some(Ending::Unconfirmed)
     }
 
     /// Holds the first exchange's answer.
@@ -49,10 +51,15 @@ impl Exchanges {
         self.held.iter().map(|waiting| waiting.open.held()).sum()
     }
 
-    /// No acknowledgement came.
+    /// No acknowledgement came, where one would have been seen; elsewhere only the client's own end tells.
     pub(super) fn let_go(&mut self, ending: Ending, cx: &mut Context<'_>) {
         for Waiting { open, body, .. } in self.held.drain(..) {
             cx.held.sub(open.held());
+            let ending = match ending {
+                Ending::ServerGone if shows_delivery(&open) => Ending::ClientGone,
+                Ending::ServerGone | Ending::OutOfSight => Ending::Unconfirmed,
+                ending => ending,
+            };
             cx.out.push(Tracked::Finished(open.finish(ending, &body)));
         }
     }

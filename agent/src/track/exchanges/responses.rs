@@ -236,10 +236,10 @@ impl Exchanges {
                 front.exchange.close_ns = None;
             }
             self.finish_first(Ending::Complete, Some(deliveries), cx);
-        } else if self.is_held() {
-            self.hold(deliveries, cx);
+        } else if let Some(ending) = self.unless_held() {
+            self.finish_first(ending, None, cx);
         } else {
-            self.finish_first(Ending::ClientGone, None, cx);
+            self.hold(deliveries, cx);
         }
     }
 

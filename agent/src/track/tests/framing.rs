@@ -366,17 +366,27 @@ fn a_client_that_only_ended_its_side_gets_its_answer() {
     }
 }
 
-/// Where acknowledgements are not seen, there is nothing to hold an answer for.
+/// Where acknowledgements are not seen, a reset tells that it is gone; without one nothing does.
 #[test]
-fn a_client_that_ended_its_side_is_gone_where_nothing_tells_that_it_is_not() {
-    let mut rig = Rig::new();
-    rig.accept(1);
-    rig.recv(1, GET);
-    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
-    rig.now += 300_000_000;
-    rig.send(1, OK);
-    assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
-    rig.assert_replays();
+fn a_client_that_ended_its_side_may_be_there_where_nothing_tells() {
+    let ends: [(&str, u8, Outcome); 3] = [
+        (OK, 9, Outcome::Unknown),
+        (OK, tcp::CLOSE_WAIT, Outcome::ClientDisconnect),
+        ("HTTP/1.1 500 E\r\nContent-Length: 0\r\n\r\n", 9, Outcome::Server5xx),
+    ];
+    for (response, old, outcome) in ends {
+        let mut rig = Rig::new();
+        rig.accept(1);
+        rig.recv(1, GET);
+        rig.state(1, tcp::ESTABLISHED, tcp::CLOSE_WAIT, 0);
+        rig.now += 300_000_000;
+        rig.send(1, response);
+        assert!(rig.finished().is_empty(), "nothing is known yet");
+        rig.state(1, old, tcp::CLOSE, 0);
+        assert_eq!((rig.outcomes(), rig.tracker.held()), (vec![outcome], 0));
+        assert!(rig.finished()[0].close_ns.is_some());
+        rig.assert_replays();
+    }
 }
 
 /// The end of a process says nothing of the answers of another.
@@ -445,6 +455,23 @@ fn old_spellings_are_read() {
     let paths: Vec<_> = rig.finished().iter().map(|e| e.path.clone().unwrap()).collect();
     assert_eq!((paths, rig.outcomes()), (vec!["/a".into(), "/b".into()], vec![Outcome::Ok; 2]));
     assert!(!rig.records.concat().windows(6).any(|w| w == b"secret"));
+    rig.assert_replays();
+}
+
+/// More lines in a head than most servers take.
+#[test]
+fn a_head_of_many_lines_is_read() {
+    let lines: String = (0..1000).map(|number| format!("x-line-{number}: a\r\n")).collect();
+    let mut rig = Rig::new();
+    rig.accept(1);
+    let request = format!("GET /x HTTP/1.1\r\n{lines}Content-Length: 2\r\n\r\n{{}}");
+    request.as_bytes().chunks(1000).for_each(|piece| rig.recv(1, piece));
+    let response = format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 2\r\n\r\nok");
+    response.as_bytes().chunks(1000).for_each(|piece| rig.send(1, piece));
+    rig.recv(1, GET);
+    rig.send(1, OK);
+    assert_eq!(rig.outcomes(), [Outcome::Ok; 2]);
+    assert_eq!((rig.finished()[0].path.as_deref(), rig.finished()[0].status), (Some("/x"), Some(200)));
     rig.assert_replays();
 }
 
