@@ -7,6 +7,7 @@ mod observation;
 pub use error::DecodeError;
 pub use event::{Event, Payload, Stamp, blank, decode, meaningful};
 pub use observation::{
-    DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, ListenPort,
-    MigInstance, MigMode, NvmlSeen, NvmlSource, NvmlState, Observation, ProcessSeen, Refusal, Throttle,
+    DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, GpuProcessSeen,
+    ListenPort, MigInstance, MigMode, NvmlSeen, NvmlSource, NvmlState, Observation, ProcessSeen, Refusal,
+    Sign, Throttle,
 };

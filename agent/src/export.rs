@@ -4,6 +4,7 @@
 //! families and, ten times a second, a [`snapshot`] of everything else. The HTTP side only reads, on threads of its
 //! own, and no reader can make the writer wait.
 
+pub mod coverage;
 pub mod gpus;
 pub mod http;
 pub mod json;

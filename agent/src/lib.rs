@@ -10,8 +10,12 @@
 //! | 2 | [`decode`] | record bytes | [`decode::Event`] |
 //! | 3 | [`track`] | events | per-process, per-connection, per-stream state |
 //! | 3 | [`device`] | what NVML told | the GPUs as they are now |
+//! | 3 | [`memory`] | memory calls | what each process holds, and why it could not have more |
+//! | 3 | [`placement`] | context and device calls, NVML, /proc | the device of a context |
+//! | 3 | [`coverage`] | what was seen and what NVML told | whose work on a GPU is seen |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
+//! | 5 | [`contention`], [`role`], [`occupancy`] | steps by device | who is on it, what for, and in whose way |
 //! | 6 | `diagnose` | requests over time | findings (not yet) |
 //! | 7 | [`export`] | results | JSON, metrics, HTTP |
 //!
@@ -28,13 +32,19 @@
 
 pub mod cli;
 pub mod config;
+pub mod contention;
+pub mod coverage;
 pub mod decode;
 pub mod device;
 pub mod export;
 pub mod health;
+pub mod memory;
+pub mod occupancy;
 pub mod pipeline;
+pub mod placement;
 pub mod probe;
 pub mod request;
+pub mod role;
 pub mod source;
 pub mod stage;
 pub mod tls;

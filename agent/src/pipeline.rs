@@ -2,12 +2,17 @@
 
 mod delivery;
 
+use std::sync::Arc;
+
 use delivery::Deliveries;
 
 use crate::{
-    decode::{blank, decode},
+    coverage::Coverage,
+    decode::{Event, blank, decode},
     device::Devices,
     health::Health,
+    memory::{self, Incident, Ledgers, Sources},
+    occupancy::{Occupancy, View},
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
     track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker},
@@ -30,7 +35,21 @@ pub enum Output {
         /// Service name, as exported.
         service: String,
         /// The call as the kernel side reported it.
-        memory: wire::cuda::Memory,
+        memory: wire::memory::Call,
+    },
+    /// An allocation failed or an allocator had to retry, in a process of `service`.
+    Incident {
+        /// Service name, as exported.
+        service: String,
+        /// What happened.
+        incident: Box<Incident>,
+    },
+    /// Kernels were loaded or compiled, or a graph made executable, by a process of `service`.
+    Rare {
+        /// Service name, as exported.
+        service: String,
+        /// The call as the kernel side reported it.
+        rare: wire::rare::Rare,
     },
     /// From now on, long calls on this socket should be captured whole. For a live run; a replay has what it has.
     WantWhole(wire::socket::SockId),
@@ -46,6 +65,9 @@ pub struct Pipeline {
     health: Health,
     tracker: Tracker,
     devices: Devices,
+    memory: Ledgers,
+    occupancy: Occupancy,
+    coverage: Coverage,
     requests: Requests,
     deliveries: Deliveries,
     tracked: Vec<Tracked>,
@@ -59,6 +81,9 @@ impl Pipeline {
             health: Health::default(),
             tracker: Tracker::new(TrackSettings::default()),
             devices: Devices::default(),
+            memory: Ledgers::default(),
+            occupancy: Occupancy::default(),
+            coverage: Coverage::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
             tracked: Vec::new(),
@@ -73,6 +98,13 @@ impl Pipeline {
             Ok(event) => {
                 self.health.decoded += 1;
                 self.devices.observe(&event, &mut self.health);
+                self.occupancy.observe(&event, &mut self.health);
+                self.coverage.observe(&event, &mut self.health);
+                let from = Sources { devices: &self.devices, placements: self.occupancy.placements() };
+                self.memory.observe(&event, from, &mut self.health);
+                out.extend(rare(&event, &self.tracker, &mut self.health));
+                // Before the tracker forgets a process that ends.
+                out.extend(self.memory.take_incidents().map(|it| incident(it, &self.tracker)));
                 self.tracker.feed(event, &mut self.health, &mut self.tracked);
             }
             Err(error) => {
@@ -80,19 +112,49 @@ impl Pipeline {
                 blank(record);
             }
         }
-        for tracked in self.tracked.drain(..) {
+        let mut news = std::mem::take(&mut self.tracked);
+        for tracked in news.drain(..) {
+            let before = out.len();
             if let Tracked::WantWhole(socket) = tracked {
                 out.push(Output::WantWhole(socket));
             }
             let limit = Deliveries::limit(&tracked);
+            let time = Time::of(&tracked);
             self.requests.apply(tracked, &mut self.health, &mut self.settled);
             for settled in self.settled.drain(..) {
+                if let Settled::Step(id, step) = &settled {
+                    let alone = self.requests.is_idle(*id);
+                    self.occupancy.step(self.tracker.service_name(*id), alone, step, &mut self.health);
+                }
                 out.extend(output(settled, &self.tracker, &mut self.deliveries, &mut self.health));
             }
             // What became final just now may be late too, and nothing comes after the end.
             let expired = limit.map(|limit| self.deliveries.expired(limit, &mut self.health));
             let expired = expired.into_iter().flatten();
             out.extend(expired.map(|ended| request(ended, &self.tracker, &mut self.health)));
+            self.count_requests(&out[before..]);
+            self.pass(time);
+        }
+        // Its room is used again.
+        self.tracked = news;
+    }
+
+    fn count_requests(&mut self, out: &[Output]) {
+        for output in out {
+            if let Output::Request(record) = output {
+                self.occupancy.request(record);
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Option<Time>) {
+        match time {
+            Some(Time::Now(now_ns)) => {
+                let wall_ns = self.tracker.wall_ns(now_ns);
+                self.occupancy.tick(now_ns, wall_ns, &self.devices, &mut self.health);
+            }
+            Some(Time::End(now_ns)) => self.occupancy.end(now_ns, &self.devices, &mut self.health),
+            None => {}
         }
     }
 
@@ -110,6 +172,21 @@ impl Pipeline {
         &self.devices
     }
 
+    /// What processes hold of the GPUs' memory.
+    pub fn memory(&self) -> Vec<memory::ProcessMemory> {
+        self.memory.view()
+    }
+
+    /// Who is on them, as of the last second.
+    pub fn occupancy(&self) -> Arc<View> {
+        self.occupancy.view()
+    }
+
+    /// Whose work on a GPU is seen.
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
     /// TLS of services, as far as it was seen, by name; services with the same one are added up.
     pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
         let mut by_name = std::collections::BTreeMap::<String, TlsCounts>::new();
@@ -122,6 +199,23 @@ impl Pipeline {
     /// Its counters.
     pub fn health(&self) -> &Health {
         &self.health
+    }
+}
+
+/// How far time has come with a piece of news, if it says so.
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    Now(u64),
+    End(u64),
+}
+
+impl Time {
+    fn of(tracked: &Tracked) -> Option<Self> {
+        match tracked {
+            Tracked::Tick { time_ns } => Some(Self::Now(*time_ns)),
+            Tracked::End { time_ns } => Some(Self::End(*time_ns)),
+            _ => None,
+        }
     }
 }
 
@@ -142,6 +236,24 @@ fn output(
         Settled::Step(id, step) => Some(Output::Step { service: name(id), step }),
         Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }
+}
+
+fn incident(incident: Incident, tracker: &Tracker) -> Output {
+    let pid = match &incident {
+        Incident::Failure(failure) => failure.pid,
+        Incident::Storm(storm) => storm.pid,
+    };
+    let service = tracker.service_of(pid).unwrap_or_default().to_owned();
+    Output::Incident { service, incident: Box::new(incident) }
+}
+
+fn rare(event: &Event<'_>, tracker: &Tracker, health: &mut Health) -> Option<Output> {
+    let Event::Rare(rare) = event else { return None };
+    let Some(service) = tracker.service_of(rare.header.tgid) else {
+        health.ignore("rare_without_service");
+        return None;
+    };
+    Some(Output::Rare { service: service.to_owned(), rare: *rare })
 }
 
 fn request(ended: Ended, tracker: &Tracker, health: &mut Health) -> Output {

@@ -17,6 +17,8 @@ mod service;
 mod services;
 mod step;
 
+pub(crate) use busy::Busy;
+
 pub use assign::{Assignment, Forward, Range};
 pub use record::RequestRecord;
 pub use requests::{Ended, Inner, Requests, Settled};

@@ -171,6 +171,10 @@ impl Links {
     fn data(&mut self, record: &[u8], out: &mut Vec<Vec<u8>>) -> Taken {
         let Some((data, head, tail)) = socket_data(record) else { return Taken::Pass };
         let Some(connection) = self.speaks_tls(&data, head, out) else { return Taken::Pass };
+        // Ciphertext: the next call shows it as well.
+        if data.flags & socket::FLAG_UNSEEN != 0 {
+            return Taken::Replaced;
+        }
         // An end or an error means the same to both.
         if data.result <= 0 {
             return Taken::Pass;

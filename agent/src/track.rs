@@ -4,7 +4,7 @@
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`process`], [`service`] | which process belongs to which service, and which services still run |
+//! | [`process`] | which process belongs to which service, and which services still run |
 //! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
@@ -38,7 +38,6 @@ mod open;
 mod process;
 mod secure;
 mod server;
-mod service;
 mod sse;
 
 pub use exchange::{
@@ -128,22 +127,34 @@ impl Tracker {
                 Some(service) => out.push(Tracked::Memory { service, memory }),
                 None => health.ignore("memory_without_service"),
             },
+            // Whose device that is, is kept beside the tracker, in `placement`.
+            Event::Context(_) => {}
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
             Event::TlsVerdict(found) => match self.processes.service(found.header.tgid) {
-                Some(service) => self.secure.found(service, &found, self.processes.services()),
+                Some(service) => self.secure.found(service, &found, |id| self.processes.knows(id)),
                 None => health.ignore("tls_without_service"),
             },
             // For discovery; it answers with an observation when the process matters.
+            Event::CudaSeen(record) if record.child == record.header.tgid => {
+                self.processes.admitted(&record, health);
+            }
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
+            // What they tell is kept beside the tracker, in `coverage`.
+            Event::Resolved(_) | Event::Rare(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
         }
     }
 
     /// Name of a service, as exported; empty for an id that was never given, or whose processes are gone for long.
     pub fn service_name(&self, id: ServiceId) -> &str {
-        self.processes.services().name(id)
+        self.processes.service_name(id)
+    }
+
+    /// Name of the service of a living process.
+    pub fn service_of(&self, pid: u32) -> Option<&str> {
+        self.processes.service(pid).map(|id| self.service_name(id))
     }
 
     /// Name of a process of a service, also for a while after its end.
@@ -213,8 +224,8 @@ impl Tracker {
             Observation::KernelCounters { counters } => health.kernel = counters,
             // What is open now has not ended: it is not reported as if it had.
             Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
-            // What NVML told is kept beside the tracker, in `device`.
-            Observation::Start { .. } | Observation::Nvml(_) => {}
+            // What is told of GPUs is kept beside the tracker, in `device` and `placement`.
+            Observation::Start { .. } | Observation::Nvml(_) | Observation::GpuProcess(_) => {}
         }
     }
 
@@ -232,7 +243,7 @@ impl Tracker {
         health: &mut Health,
         out: &mut Vec<Tracked>,
     ) {
-        let last = !self.processes.services().is_living(service);
+        let last = !self.processes.is_living(service);
         let (connections, mut cx) = self.split(health, out);
         if last {
             connections.exit(pid, at, &mut cx);

@@ -14,11 +14,8 @@ use std::{
 use agent::{
     decode::{DeviceSeen, Event, NvmlSeen, NvmlSource, NvmlState, Observation, Stamp},
     device::Devices,
-    export::{
-        Export, http, process, prometheus,
-        snapshot::{Recording, Snapshot},
-    },
-    health::{Health, NvmlHealth},
+    export::{Export, http, process, prometheus, snapshot::Snapshot},
+    health::Health,
     pipeline::Output,
     probe,
     request::RequestRecord,
@@ -70,12 +67,8 @@ impl Server {
             taken_ns: process::monotonic_ns(),
             health,
             probes,
-            nvml: NvmlHealth::default(),
             devices: devices(),
-            in_flight: BTreeMap::new(),
-            tls: BTreeMap::new(),
-            lag_ns: 0,
-            recording: Recording::default(),
+            ..Snapshot::default()
         });
     }
 

@@ -2,12 +2,17 @@
 //! proves it finished.
 
 pub(crate) mod arguments;
+mod array;
 pub(crate) mod call;
 mod claim;
 pub(crate) mod clock;
+pub(crate) mod context;
 mod marker;
 mod memory;
+pub(crate) mod nest;
 mod order;
+pub(crate) mod rare;
+pub(crate) mod resolve;
 pub(crate) mod stream;
 mod work;
 
@@ -19,7 +24,10 @@ use wire::names::SCOPE_CUDA;
 
 use self::arguments::Entry;
 use crate::emit::{Outcome, Stop, count, finish};
-use crate::maps::{CUDA_SEEN, MEMORY_CALLS, SYNC_CALLS};
+use crate::maps::{
+    CONTEXT_CALLS, CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, RARE_CALLS, RESOLVE_CALLS, SCOPE, SYNC_CALLS,
+    own_tgid, watches_all,
+};
 use crate::process;
 use crate::scope::Task;
 
@@ -27,56 +35,118 @@ use crate::scope::Task;
 /// `cuLaunchKernelEx(const CUlaunchConfig *, ...)`, `cuGraphLaunch(CUgraphExec, CUstream)`
 #[uprobe]
 pub(crate) fn cuda_launch(ctx: ProbeContext) -> u32 {
-    finish(work::launch(Entry::new(&ctx)))
+    finish(nest::once(Entry::new(&ctx), work::launch))
 }
 
 /// match: `CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream)` and its like
 #[uprobe]
 pub(crate) fn cuda_copy(ctx: ProbeContext) -> u32 {
-    finish(work::copy(Entry::new(&ctx)))
+    finish(nest::once(Entry::new(&ctx), work::copy))
 }
 
 /// match: `CUresult cuEventRecord(CUevent, CUstream)`
 #[uprobe]
 pub(crate) fn cuda_event_record(ctx: ProbeContext) -> u32 {
-    finish(order::record(Entry::new(&ctx)))
+    finish(nest::once(Entry::new(&ctx), order::record))
 }
 
 /// match: `CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned flags)`
 #[uprobe]
 pub(crate) fn cuda_wait_event(ctx: ProbeContext) -> u32 {
-    finish(order::wait(Entry::new(&ctx)))
+    finish(nest::once(Entry::new(&ctx), order::wait))
 }
 
 /// match: `CUresult cuStreamSynchronize(CUstream)`, `cuEventSynchronize(CUevent)`, `cuCtxSynchronize(void)`,
 /// `cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)` and its like
 #[uprobe]
 pub(crate) fn cuda_sync_enter(ctx: ProbeContext) -> u32 {
-    finish(marker::enter(Entry::new(&ctx)))
+    finish(nest::once_until_return(Entry::new(&ctx), marker::enter))
 }
 
 /// match: the return (`CUresult`) of what `cuda_sync_enter` is attached to
 #[uretprobe]
 pub(crate) fn cuda_sync_return(ctx: RetProbeContext) -> u32 {
-    finish(marker::leave(&ctx))
+    finish(nest::at_return(&ctx, marker::leave))
 }
 
-/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)`
+/// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)` and the other memory rows
 #[uprobe]
 pub(crate) fn cuda_memory_enter(ctx: ProbeContext) -> u32 {
-    finish(memory::enter(Entry::new(&ctx)))
+    finish(nest::once_until_return(Entry::new(&ctx), memory::enter))
 }
 
 /// match: the return (`CUresult`) of what `cuda_memory_enter` is attached to
 #[uretprobe]
 pub(crate) fn cuda_memory_return(ctx: RetProbeContext) -> u32 {
-    finish(memory::leave(&ctx))
+    finish(nest::at_return(&ctx, memory::leave))
 }
 
-/// Ends the program unless the caller is watched; an unwatched caller is counted, and reported the first time.
+/// match: `CUresult cuCtxSetCurrent(CUcontext)`, `cuCtxPushCurrent(CUcontext)`, `cuCtxPopCurrent(CUcontext *)`
+#[uprobe]
+pub(crate) fn cuda_context_current(ctx: ProbeContext) -> u32 {
+    finish(nest::once(Entry::new(&ctx), context::change))
+}
+
+/// match: `CUresult cuCtxCreate_v2(CUcontext *, unsigned flags, CUdevice)`,
+/// `cuDevicePrimaryCtxRetain(CUcontext *, CUdevice)`, `cuDeviceGetUuid(CUuuid *, CUdevice)` and their like
+#[uprobe]
+pub(crate) fn cuda_context_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), context::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_context_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_context_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, context::leave))
+}
+
+/// match: `CUresult cuGetProcAddress_v2(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)`
+#[uprobe]
+pub(crate) fn cuda_resolve_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), resolve::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_resolve_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_resolve_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, resolve::leave))
+}
+
+/// match: `CUresult cuModuleLoadData(CUmodule *, const void *image)` and its like
+#[uprobe]
+pub(crate) fn cuda_rare_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), rare::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_rare_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_rare_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, rare::leave))
+}
+
+/// Ends the program unless the caller is watched. One that is not is, from this call on, where all are to be;
+/// otherwise it is counted, and reported the first time.
 #[inline(always)]
 fn watched(task: Task, row: u16) -> Outcome {
-    if is_watched(task) { Ok(()) } else { Err(report_unwatched(task, row)) }
+    if is_watched(task) || is_admitted(task, row) { Ok(()) } else { Err(report_unwatched(task, row)) }
+}
+
+/// A process may be over before the agent has had a look at it.
+#[inline(never)]
+fn is_admitted(task: Task, row: u16) -> bool {
+    const NO_EXIST: u64 = 1;
+    if !watches_all() || task.tgid() == own_tgid() {
+        return false;
+    }
+    if SCOPE.insert(task.tgid(), SCOPE_CUDA, NO_EXIST).is_err() {
+        return is_watched(task);
+    }
+    count(Counter::Admitted);
+    // Lost, its calls belong to no service until the agent finds it by itself, and are counted as such.
+    if let Err(Stop::Count(lost)) = process::emit(Kind::CudaSeen, task, task.tgid(), u32::from(row)) {
+        count(lost);
+    }
+    true
 }
 
 #[inline(never)]
@@ -88,7 +158,7 @@ fn is_watched(task: Task) -> bool {
 fn report_unwatched(task: Task, row: u16) -> Stop {
     const NO_EXIST: u64 = 1;
     count(Counter::Unwatched);
-    if task.tgid() == crate::maps::own_tgid() || CUDA_SEEN.insert(task.tgid(), 1, NO_EXIST).is_err() {
+    if task.tgid() == own_tgid() || CUDA_SEEN.insert(task.tgid(), 1, NO_EXIST).is_err() {
         return Stop::Quiet;
     }
     match process::emit(Kind::CudaSeen, task, 0, u32::from(row)) {
@@ -101,15 +171,37 @@ fn report_unwatched(task: Task, row: u16) -> Stop {
     }
 }
 
+/// The thread is in a call whose return is probed.
+#[inline(always)]
+fn is_in_a_call(task: Task) -> bool {
+    // SAFETY: presence alone counts.
+    unsafe {
+        SYNC_CALLS.get(task.0).is_some()
+            || MEMORY_CALLS.get(task.0).is_some()
+            || RARE_CALLS.get(task.0).is_some()
+            || CONTEXT_CALLS.get(task.0).is_some()
+    }
+}
+
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
     stream::forget(tgid);
+    memory::forget(tgid);
+    context::forget(Task::leader(tgid));
+    let _ = NESTING.remove(tgid);
 }
 
 /// Drops the calls that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
     let _ = SYNC_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
+    context::forget(task);
+    let _ = RARE_CALLS.remove(task.0);
+    let _ = RESOLVE_CALLS.remove(task.0);
+    let _ = DEPTHS.remove(task.0);
+    if task.is_leader() {
+        memory::forget(task.tgid());
+    }
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.

@@ -42,8 +42,14 @@ pub(crate) fn finish(outcome: Outcome) -> u32 {
 /// Adds one to a counter. Atomic, although the slot is this CPU's own: uprobe programs are preemptible.
 #[inline(never)]
 pub(crate) fn count(counter: Counter) {
+    count_by(counter, 1);
+}
+
+/// Adds to a counter.
+#[inline(always)]
+pub(crate) fn count_by(counter: Counter, number: u64) {
     if let Some(slot) = COUNTERS.get(counter as u32) {
-        slot.add(1);
+        slot.add(number);
     }
 }
 

@@ -8,12 +8,16 @@ use core::ptr;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use wire::counter::Counter;
-use wire::names::PORT_WORDS;
+use wire::names::{PORT_WORDS, Ranges};
 use wire::socket::Offsets;
 
 use crate::atomic::Word;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
+use crate::cuda::context::{ContextCall, Contexts};
+use crate::cuda::nest::LastEntry;
+use crate::cuda::rare::RareCall;
+use crate::cuda::resolve::{Place, ResolveCall};
 use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
 use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
@@ -74,6 +78,49 @@ pub(crate) static SYNC_CALLS: HashMap<u64, SyncCall> = HashMap::with_max_entries
 #[map]
 pub(crate) static MEMORY_CALLS: HashMap<u64, MemoryCall> = HashMap::with_max_entries(4096, 0);
 
+/// tgid -> what was seen of its memory calls. One that is evicted counts as seen in part.
+#[map]
+pub(crate) static MEMORY_HISTORY: LruHashMap<u32, Word> = LruHashMap::with_max_entries(4096, 0);
+/// Thread (`pid_tgid`) -> its current context, and those below it.
+#[map]
+pub(crate) static CONTEXTS: HashMap<u64, Contexts> = HashMap::with_max_entries(8192, 0);
+
+/// Thread (`pid_tgid`) -> the context or device call it is in.
+#[map]
+pub(crate) static CONTEXT_CALLS: HashMap<u64, ContextCall> = HashMap::with_max_entries(1024, 0);
+
+/// What a process was last told of a device, see [`crate::cuda::context`] -> when, ns.
+#[map]
+pub(crate) static CONTEXTS_SAID: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
+/// Thread (`pid_tgid`) -> the rare call it is in.
+#[map]
+pub(crate) static RARE_CALLS: HashMap<u64, RareCall> = HashMap::with_max_entries(4096, 0);
+
+/// Thread (`pid_tgid`) -> the search for a function it is in.
+#[map]
+pub(crate) static RESOLVE_CALLS: HashMap<u64, ResolveCall> = HashMap::with_max_entries(4096, 0);
+
+/// Addresses of functions that processes were given, as far as they were reported.
+#[map]
+pub(crate) static RESOLVED: LruHashMap<Place, u32> = LruHashMap::with_max_entries(16384, 0);
+
+#[map]
+pub(crate) static FALLBACK: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
+
+#[map]
+pub(crate) static NESTING: HashMap<u32, Ranges> = HashMap::with_max_entries(1024, 0);
+
+#[map]
+pub(crate) static NESTING_COUNT: Array<Word> = Array::with_max_entries(1, 0);
+
+/// Thread (`pid_tgid`) -> the probed function that it entered last. Only of processes in [`NESTING`].
+#[map]
+pub(crate) static LAST_ENTRIES: LruHashMap<u64, LastEntry> = LruHashMap::with_max_entries(8192, 0);
+
+/// Thread (`pid_tgid`) -> calls within calls whose return is to be passed over. Likewise.
+#[map]
+pub(crate) static DEPTHS: HashMap<u64, Word> = HashMap::with_max_entries(8192, 0);
+
 /// Unwatched processes that were reported as CUDA users.
 #[map]
 pub(crate) static CUDA_SEEN: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
@@ -89,6 +136,10 @@ pub(crate) static SSLS: LruHashMap<SslKey, Ssl> = LruHashMap::with_max_entries(3
 /// tgid of the agent; set at load.
 #[unsafe(no_mangle)]
 static OWN_TGID: u32 = 0;
+
+/// Whether every process that calls CUDA is watched; set at load.
+#[unsafe(no_mangle)]
+static WATCH_ALL: u32 = 0;
 
 /// Where kernel structures have their fields; set at load.
 #[unsafe(no_mangle)]
@@ -137,6 +188,11 @@ static OFFSETS: Offsets = Offsets {
 pub(crate) fn own_tgid() -> u32 {
     // SAFETY: a static. Volatile, because the value is patched in after compilation.
     unsafe { ptr::read_volatile(&raw const OWN_TGID) }
+}
+
+pub(crate) fn watches_all() -> bool {
+    // SAFETY: as above.
+    unsafe { ptr::read_volatile(&raw const WATCH_ALL) != 0 }
 }
 
 /// One of the [`Offsets`]; 0 when it was not resolved.

@@ -7,6 +7,7 @@ use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use wire::Kind;
 use wire::counter::Counter;
+use wire::names::SCOPE_PATHS;
 use wire::process::Process;
 
 use crate::cuda;
@@ -23,7 +24,20 @@ pub(crate) fn process_exec(_ctx: RawTracePointContext) -> u32 {
     let task = Task::current();
     let _ = CUDA_SEEN.remove(task.tgid());
     cuda::forget_process(task.tgid());
+    if scope_of(task.tgid()) != 0 {
+        tls::forget_process(task);
+    }
+    forget_paths(task.tgid());
     finish(emit(Kind::Exec, task, 0, 0))
+}
+
+/// A new image has made no calls.
+#[inline(always)]
+fn forget_paths(tgid: u32) {
+    if let Some(bits) = SCOPE.get_ptr_mut(tgid) {
+        // SAFETY: an aligned word of the map.
+        unsafe { bits.write_volatile(bits.read_volatile() & !SCOPE_PATHS) };
+    }
 }
 
 /// Children of the watched are watched from their first instruction on.
@@ -41,7 +55,7 @@ fn fork(ctx: &RawTracePointContext) -> Outcome {
         return Err(Stop::Quiet);
     }
     let child = new_process(ctx.arg(1)).ok_or(Stop::Quiet)?;
-    SCOPE.insert(child, bits, 0).map_err(|_| Counter::MapFull)?;
+    SCOPE.insert(child, bits & !SCOPE_PATHS, 0).map_err(|_| Counter::MapFull)?;
     emit(Kind::Fork, parent, child, 0)
 }
 
@@ -70,6 +84,10 @@ fn exit(ended: *const u8) -> Outcome {
     let task = Task::current();
     cuda::forget_thread(task);
     tls::forget_thread(task);
+    if task.is_leader() {
+        // Another process may get the number without an exec.
+        let _ = CUDA_SEEN.remove(task.tgid());
+    }
     if scope_of(task.tgid()) == 0 {
         return Err(Stop::Quiet);
     }

@@ -17,6 +17,12 @@ impl Task {
     /// Nobody: for what happens in interrupts.
     pub(crate) const NOBODY: Self = Self(0);
 
+    /// First thread of a process.
+    #[inline(always)]
+    pub(crate) const fn leader(tgid: u32) -> Self {
+        Self((tgid as u64) << 32 | tgid as u64)
+    }
+
     #[inline(always)]
     pub(crate) const fn tgid(self) -> u32 {
         (self.0 >> 32) as u32

@@ -13,6 +13,7 @@ mod segment;
 mod sock;
 mod state;
 mod unix;
+mod unseen;
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::raw_tracepoint;
@@ -66,7 +67,7 @@ fn received(ctx: &RawTracePointContext) -> Outcome {
     }
     let (sock, call) = (Sock(ctx.arg(0)), Call::current(DIR_RECV));
     let is_copied = flags & MSG_TRUNC == 0;
-    record(&Moved { task, sock, dir: DIR_RECV, result, is_copied, is_alone: true, call })
+    record::<true>(&Moved { task, sock, dir: DIR_RECV, result, is_copied, call })
 }
 
 /// Counts what went wrong with something that is told beside another thing.
@@ -85,7 +86,7 @@ fn sent(ctx: &RawTracePointContext) -> Outcome {
         return Err(Stop::Quiet);
     }
     let (sock, call) = (Sock(ctx.arg(0)), Call::current(DIR_SEND));
-    record(&Moved { task, sock, dir: DIR_SEND, result, is_copied: true, is_alone: true, call })
+    record::<true>(&Moved { task, sock, dir: DIR_SEND, result, is_copied: true, call })
 }
 
 /// Whether a result tells something.
@@ -99,7 +100,7 @@ fn is_news(dir: u8, result: i32) -> bool {
 }
 
 /// A call on a socket, at its end.
-struct Moved {
+pub(crate) struct Moved {
     task: Task,
     sock: Sock,
     dir: u8,
@@ -107,14 +108,14 @@ struct Moved {
     result: i32,
     /// Or thrown away.
     is_copied: bool,
-    /// Or one message of several that moved in one call.
-    is_alone: bool,
     call: Call,
 }
 
+/// Writes the records of a call, or (not `ALONE`) of one message of several that moved in one call. Of those, long ones
+/// are never captured whole: so much work for the verifier would be more than it takes on.
 #[inline(never)]
-fn record(moved: &Moved) -> Outcome {
-    let &Moved { task, sock, dir, result, is_copied, is_alone, ref call } = moved;
+fn record<const ALONE: bool>(moved: &Moved) -> Outcome {
+    let &Moved { task, sock, dir, result, is_copied, ref call } = moved;
     let family = sock.family();
     if !matches!(family, 0 | sock::UNIX | sock::INET | sock::INET6) {
         return Err(Stop::Quiet);
@@ -132,20 +133,21 @@ fn record(moved: &Moved) -> Outcome {
     }
     let socket = identity::find_or_adopt(sock, is_tcp, now)?;
     let bytes = if result > 0 { result as u32 } else { 0 };
-    let offset = socket.advance(dir, u64::from(bytes));
+    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, call, bytes);
+    identity::announce(socket, sock, family, now, task)?;
+    let unseen = if is_tcp { unseen::before::<ALONE>(socket, moved, now) } else { 0 };
+    let offset = socket.advance(dir, u64::from(unseen) + u64::from(bytes)) + u64::from(unseen);
     let network = if bytes == 0 || !is_tcp {
         Network::default()
     } else if dir == DIR_SEND {
         socket.times.of_write(sock, offset + u64::from(bytes))
-    } else if is_alone {
+    } else if ALONE {
         socket.times.of_read(sock, bytes)
     } else {
         // Where the kernel is by now is behind the last message of the call.
         count(Counter::ArrivalUnknown);
         Network::default()
     };
-    let is_wanted = !is_unix || unix::carries_requests(socket, sock, dir, call, bytes);
-    identity::announce(socket, sock, family, now, task)?;
     if bytes > 0 {
         tls::uses(task, dir, socket.id(sock));
     }
@@ -154,9 +156,9 @@ fn record(moved: &Moved) -> Outcome {
     if begins && bytes as usize >= PREFACE.len() && call.begins_with(PREFACE) {
         socket.want_whole();
     }
-    let is_whole = socket.wants_whole(sock, bytes);
+    let is_whole = ALONE && socket.wants_whole(sock, bytes);
     let id = socket.id(sock);
     let facts = Facts { moved, now, id, offset, network, with_payload, is_whole };
-    capture::emit(&facts, socket)?;
+    capture::emit::<ALONE>(&facts, socket)?;
     if is_unix && dir == DIR_RECV && result == 0 { unix::ended(socket, sock) } else { Ok(()) }
 }

@@ -115,6 +115,13 @@ pub(crate) fn uses(task: Task, dir: u8, id: SockId) {
     }
 }
 
+/// A new image: whatever the old one had is gone, and the new one may have an `SSL` at the same address.
+#[inline(always)]
+pub(crate) fn forget_process(task: Task) {
+    forget_thread(task);
+    identity::forget_process(task);
+}
+
 /// Drops the call that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
     let _ = TLS_CALLS.remove(task.0);

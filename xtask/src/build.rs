@@ -9,10 +9,14 @@ use crate::setup::Ready;
 use crate::{out, workspace};
 
 /// The packages that make up the product and the rig.
-const PACKAGES: [&str; 5] = ["agent", "fakecuda", "fakenvml", "modelserver", "loadgen"];
+const PACKAGES: [&str; 7] =
+    ["agent", "fakecuda", "fakecudart", "fakenvml", "caller", "modelserver", "loadgen"];
 /// The simulated driver: what its libraries are built as, and the names that programs look for.
-const LIBRARIES: [(&str, &str); 2] =
-    [("libcuda.so", "libcuda.so.1"), ("libnvidia_ml.so", "libnvidia-ml.so.1")];
+const LIBRARIES: [(&str, &str); 3] = [
+    ("libcuda.so", "libcuda.so.1"),
+    ("libcudart.so", "libcudart.so.12"),
+    ("libnvidia_ml.so", "libnvidia-ml.so.1"),
+];
 
 /// Builds everything, and puts the simulated driver where the rig expects it: `target/rig`.
 pub(crate) fn release(ready: &Ready) -> Result<()> {

@@ -40,6 +40,7 @@ const STEPS: &[Step] = &[
     Step { name: "bpftool (for tests)", run: bpftool },
     Step { name: "tracefs (for tests)", run: tracefs },
     Step { name: "Python servers (for tests)", run: stacks::python },
+    Step { name: "CUDA runtime (for tests)", run: stacks::cudart },
     Step { name: "nginx (for tests)", run: nginx },
     Step { name: "OpenSSL's command (for tests)", run: openssl },
     Step { name: "liburing (for tests)", run: stacks::liburing },

@@ -1,5 +1,8 @@
 //! `gpu`: the GPUs that a running daemon sees.
 
+mod contention;
+mod memory;
+
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Context as _;
@@ -51,6 +54,12 @@ fn lines(gpus: &Gpus) -> Vec<String> {
     for gpu in &gpus.gpus {
         lines.extend(device(gpu));
     }
+    if !gpus.unplaced.is_empty() {
+        lines.push("on a GPU that is not known".into());
+        lines.extend(gpus.unplaced.iter().map(|each| format!("  {}", process(each))));
+    }
+    lines.extend(gpus.neighbours.iter().map(contention::neighbour));
+    lines.extend(memory::lines(&gpus.memory));
     lines
 }
 
@@ -74,13 +83,21 @@ fn device(gpu: &Gpu) -> Vec<String> {
     lines.extend((!numbers.is_empty()).then(|| format!("{indent}  {numbers}")));
     lines.extend(refused(gpu).map(|refused| format!("{indent}  {refused}")));
     let processes = gpu.processes.iter().flatten();
-    lines.extend(processes.map(|each| format!("{indent}  {}", process(each))));
+    for each in processes {
+        lines.push(format!("{indent}  {}", process(each)));
+        let missing = each.coverage.iter().flat_map(|covered| &covered.missing);
+        lines.extend(missing.map(|sentence| format!("{indent}    not seen: {sentence}")));
+    }
+    lines.extend(gpu.contention.iter().map(|pair| format!("{indent}  {}", contention::line(pair))));
     lines
 }
 
 fn identity(gpu: &Gpu) -> String {
-    let number =
-        gpu.instance_index.map_or(format!("GPU {}", gpu.index), |at| format!("MIG {}.{at}", gpu.index));
+    let number = match gpu.instance_index {
+        Some(at) => format!("MIG {}.{at}", gpu.index),
+        None if gpu.unlisted => "GPU ?".to_owned(),
+        None => format!("GPU {}", gpu.index),
+    };
     let mut line = format!("{number} {}", gpu.uuid);
     add(&mut line, gpu.name.clone());
     add(&mut line, gpu.architecture.clone());
@@ -133,7 +150,16 @@ fn process(process: &GpuProcess) -> String {
     for text in [&process.comm, &process.service, &process.container].into_iter().flatten() {
         let _ = write!(line, "  {text}");
     }
-    line.trim_end().to_owned()
+    if let Some(covered) = &process.coverage {
+        let paths: Vec<String> = covered.paths.iter().map(json::name).collect();
+        let by = if paths.is_empty() { String::new() } else { format!(" by {}", paths.join(" and ")) };
+        let _ = write!(line, "  calls {}{by}", json::name(covered.state));
+    }
+    let mut line = line.trim_end().to_owned();
+    if let Some(activity) = &process.activity {
+        let _ = write!(line, "  {}", contention::activity(activity));
+    }
+    line
 }
 
 fn gib(bytes: u64) -> String {

@@ -64,7 +64,11 @@ impl<R: std::io::Read> Replay<R> {
         self.pipeline.process(record, &mut outputs);
         outputs.iter().try_for_each(|output| match output {
             Result_::Request(record) => printer.request(record),
-            Result_::Step { .. } | Result_::Memory { .. } | Result_::WantWhole(_) => Ok(()),
+            Result_::Step { .. }
+            | Result_::Memory { .. }
+            | Result_::Incident { .. }
+            | Result_::Rare { .. }
+            | Result_::WantWhole(_) => Ok(()),
         })
     }
 

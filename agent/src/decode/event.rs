@@ -1,6 +1,6 @@
 //! The closed set of events, and how a record becomes one.
 
-use wire::{Header, Kind, cuda, process, socket, tls};
+use wire::{Header, Kind, cuda, memory, process, rare, socket, tls};
 use zerocopy::FromBytes;
 
 use super::{DecodeError, Observation};
@@ -46,8 +46,14 @@ pub enum Event<'a> {
     SocketListen(socket::Listen),
     /// A result marker with its work.
     Step(cuda::Step),
-    /// An allocation or a free.
-    Memory(cuda::Memory),
+    /// A memory call.
+    Memory(memory::Call),
+    /// Which device a context, or a number of CUDA's, is.
+    Context(cuda::Context),
+    /// The driver gave somebody the address of a function.
+    Resolved(rare::Resolved),
+    /// Kernels were loaded or compiled, or a graph made executable.
+    Rare(rare::Rare),
     /// A process replaced its image.
     Exec(process::Process),
     /// A watched process started another.
@@ -81,8 +87,12 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::SocketState => Event::SocketState(fixed(record)?),
         Kind::SocketAck => Event::SocketAck(fixed(record)?),
         Kind::SocketListen => Event::SocketListen(fixed(record)?),
-        Kind::Step => Event::Step(fixed(record)?),
-        Kind::Memory => Event::Memory(fixed(record)?),
+        Kind::Step => Event::Step(step(record)?),
+        Kind::Memory => Event::Memory(fixed::<cuda::Memory>(record)?.into()),
+        Kind::MemoryCall => Event::Memory(fixed(record)?),
+        Kind::Context => Event::Context(fixed(record)?),
+        Kind::Resolved => Event::Resolved(fixed(record)?),
+        Kind::Rare => Event::Rare(fixed(record)?),
         Kind::Exec => Event::Exec(fixed(record)?),
         Kind::Fork => Event::Fork(fixed(record)?),
         Kind::Exit => Event::Exit(fixed(record)?),
@@ -114,6 +124,16 @@ fn fixed<T: FromBytes>(record: &[u8]) -> Result<T, DecodeError> {
     T::read_from_prefix(record)
         .map(|(value, _)| value)
         .map_err(|_| DecodeError::Short { have: record.len(), need: size_of::<T>() })
+}
+
+/// A step; one of a recording from before it had its context has none.
+fn step(record: &[u8]) -> Result<cuda::Step, DecodeError> {
+    if record.len() != cuda::STEP_WITHOUT_CONTEXT {
+        return fixed(record);
+    }
+    let mut whole = [0; size_of::<cuda::Step>()];
+    whole[..record.len()].copy_from_slice(record);
+    fixed(&whole)
 }
 
 fn socket_data(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {

@@ -1,5 +1,6 @@
 //! What the agent itself saw, as an event: it enters the pipeline, and a recording, like any kernel record.
 
+mod gpu;
 mod nvml;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use wire::{Header, Kind};
 use zerocopy::IntoBytes;
 
+pub use gpu::{GpuProcessSeen, Sign};
 pub use nvml::{
     DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, MigInstance, MigMode,
     NvmlSeen, NvmlSource, NvmlState, Refusal, Throttle,
@@ -73,6 +75,8 @@ pub enum Observation {
         /// Its start time.
         start_ticks: u64,
     },
+    /// What `/proc` tells of a process that uses a GPU.
+    GpuProcess(GpuProcessSeen),
     /// The kernel side's counters, totals since load, by name.
     KernelCounters {
         /// Name to value.

@@ -1,17 +1,25 @@
 //! The GPUs for people and machines: `/api/v1/gpus`, `stagelens gpu` and the metrics `gpu_*`.
 
+mod activity;
 mod families;
+pub(super) mod memory;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::Snapshot;
+use super::{
+    coverage::{self, Covered},
+    snapshot::Snapshot,
+};
 use crate::{
     decode::{DeviceProcess, DeviceUse, NvmlSource, Refusal, Throttle},
     device::Device,
+    memory::ProcessMemory,
+    occupancy::{Contention, Neighbour},
 };
 
+pub use activity::Activity;
 pub(super) use families::write;
 
 /// All that is known of the GPUs. What is not known is absent.
@@ -19,8 +27,17 @@ pub(super) use families::write;
 pub struct Gpus {
     /// Where it is known from.
     pub nvml: Nvml,
-    /// GPUs in NVML's order, each instance of a divided one behind it.
+    /// GPUs in NVML's order, each instance of a divided one behind it; then those that only their processes tell of.
     pub gpus: Vec<Gpu>,
+    /// Processes with work of which it is not known on which device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unplaced: Vec<GpuProcess>,
+    /// Training jobs that worked beside an inference server, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<Neighbour>,
+    /// Memory that processes allocated, as their calls tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<ProcessMemory>,
 }
 
 /// Where it is known from.
@@ -45,6 +62,9 @@ pub struct Gpu {
     pub uuid: String,
     /// NVML's number of the GPU.
     pub index: u32,
+    /// Only its processes tell of it, and it has no number.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
     /// Name of the product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -123,6 +143,9 @@ pub struct Gpu {
     /// Who is on it; absent for a divided GPU, whose instances tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<GpuProcess>>,
+    /// Who had work on it at the same time as whom, and what that did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contention: Vec<Contention>,
 }
 
 /// A process on a GPU.
@@ -142,9 +165,15 @@ pub struct GpuProcess {
     /// Its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// Whether its CUDA calls are seen, and by which ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Covered>,
     /// Its memory on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
+    /// What it does there, when it is one that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Activity>,
 }
 
 impl Gpus {
@@ -157,17 +186,30 @@ impl Gpus {
             hanging_function: hanging.map(|call| call.function.to_owned()),
             hanging_s: hanging.map(|call| call.age_seconds),
         };
-        Self { nvml, gpus: snapshot.devices.iter().map(|device| gpu(device, &services, now_ns)).collect() }
+        let covered = coverage::of(snapshot, now_ns).into_iter().map(|one| (one.pid, one)).collect();
+        let context = Context { services, covered, now_ns };
+        let gpus = snapshot.devices.iter().map(|device| gpu(device, &context)).collect();
+        let mut gpus = Self { nvml, gpus, memory: snapshot.memory.clone(), ..Self::default() };
+        gpus.add(&snapshot.occupancy, &context.covered);
+        gpus
     }
 }
 
 /// Names of services by process.
-fn services(snapshot: &Snapshot) -> BTreeMap<u32, &str> {
+pub(super) fn services(snapshot: &Snapshot) -> BTreeMap<u32, &str> {
     let services = snapshot.probes.services.iter();
     services.flat_map(|service| service.pids.iter().map(|&pid| (pid, &*service.name))).collect()
 }
 
-fn gpu(device: &Device, services: &BTreeMap<u32, &str>, now_ns: u64) -> Gpu {
+/// What is known of processes beside what NVML tells.
+struct Context<'a> {
+    services: BTreeMap<u32, &'a str>,
+    covered: BTreeMap<u32, Covered>,
+    now_ns: u64,
+}
+
+fn gpu(device: &Device, context: &Context<'_>) -> Gpu {
+    let now_ns = context.now_ns;
     let seen = device.seen().clone();
     let instance = seen.instance.as_ref();
     let identity = Gpu {
@@ -188,19 +230,21 @@ fn gpu(device: &Device, services: &BTreeMap<u32, &str>, now_ns: u64) -> Gpu {
         refused: seen.refused,
         ..Gpu::default()
     };
-    with_condition(with_usage(identity, device, services, now_ns), device, now_ns)
+    with_condition(with_usage(identity, device, context), device, now_ns)
 }
 
-fn with_usage(gpu: Gpu, device: &Device, services: &BTreeMap<u32, &str>, now_ns: u64) -> Gpu {
-    let Some(usage) = device.usage(now_ns) else { return gpu };
+fn with_usage(gpu: Gpu, device: &Device, context: &Context<'_>) -> Gpu {
+    let Some(usage) = device.usage(context.now_ns) else { return gpu };
     let ratio = |percent: u32| f64::from(percent) / 100.0;
     let process = |process: &DeviceProcess| GpuProcess {
         pid: process.pid,
         does: process.does,
         comm: process.comm.clone(),
-        service: services.get(&process.pid).map(|&name| name.to_owned()),
+        service: context.services.get(&process.pid).map(|&name| name.to_owned()),
         container: process.container.clone(),
+        coverage: context.covered.get(&process.pid).cloned(),
         memory_used_bytes: process.used_memory,
+        activity: None,
     };
     Gpu {
         utilization_ratio: usage.utilization_percent.map(ratio),

@@ -107,9 +107,15 @@ metrics! {
     CudaSyncWait "cuda_sync_wait_seconds" Histogram(Driver), Seconds, &["workload"],
         "Time a thread waited in the CUDA driver for the result of work";
     CudaAlloc "cuda_alloc_seconds" Histogram(Driver), Seconds, &["workload"],
-        "Time of a call that allocates device memory";
+        "Time of a call that allocates memory of the device, or memory of the host that it can reach";
     CudaAllocFailures "cuda_alloc_failures_total" Counter, None, &["workload", "class"],
-        "Failed allocations of device memory; class unknown is out of memory for a reason not known, error any other code";
+        "Failed allocations, by cause: exhausted_self, exhausted_others (what other processes hold), fragmented (enough was free), unknown (out of memory, and the numbers do not tell why), error (any other code); counted up to 3 s later, when it is known how much was free";
+    CudaAllocRetryStorms "cuda_alloc_retry_storms_total" Counter, None, &["workload", "outcome"],
+        "Failed allocations that were tried again after memory was given back, by whether the last try succeeded";
+    CudaModuleLoad "cuda_module_load_seconds" Histogram(Driver), Seconds, &["workload"],
+        "Time of a call that loads, compiles or links kernels";
+    CudaGraphInstantiate "cuda_graph_instantiate_seconds" Histogram(Driver), Seconds, &["workload"],
+        "Time of a call that makes a graph executable";
     CudaCopyBytes "cuda_copy_bytes_total" Counter, Bytes, &["workload", "kind"],
         "Bytes copied by the CUDA driver, by direction; other is device to device or not told by the call";
     GpuInfo "gpu_info" Gauge, None,
@@ -123,6 +129,8 @@ metrics! {
         "Memory of a device that processes hold";
     GpuMemoryFree "gpu_memory_free_bytes" Gauge, Bytes, &["device"],
         "Memory of a device that nobody holds";
+    GpuProcessMemory "gpu_process_memory_bytes" Gauge, Bytes, &["device", "role", "workload", "kind"],
+        "Memory of GPU processes by kind, as their calls tell: device, pool, vmm and array are held; pool_cached is what pools keep, at most; managed may lie in the host's memory, host does; imported is held by another process; overhead is what NVML shows beyond what is held: contexts, kernels, and what was allocated unseen";
     GpuTemperature "gpu_temperature_celsius" Gauge, None, &["device"],
         "Temperature of the chip";
     GpuPower "gpu_power_watts" Gauge, None, &["device"],
@@ -133,6 +141,12 @@ metrics! {
         "1 while this holds the clocks of a device back; being idle is not among the reasons";
     GpuXid "gpu_xid_errors_total" Counter, None, &["device", "xid"],
         "Errors (XID) that the driver reported of a device; several within a second can be counted as the last of them";
+    GpuProcessActive "gpu_process_active_seconds_total" Counter, Seconds, &["device", "role", "workload"],
+        "Time from the first launch of a step to its result, overlaps of one process counted once: an upper bound of the time in which it kept the device busy";
+    GpuContentionOverlap "gpu_contention_overlap_seconds_total" Counter, Seconds, &["device", "victim", "aggressor"],
+        "Time in which processes of both workloads had work on the device; each is counted as the victim of the other";
+    GpuContentionInflation "gpu_contention_inflation_ratio" Gauge, None, &["device", "victim", "aggressor"],
+        "Median time of the victim's steps while the other had work on the device over that of like steps alone; absent without enough of both";
     NvmlState "stagelens_nvml_state" Gauge, None, &["state"],
         "1 for the state in which NVML is: off, on, unavailable, released";
     NvmlCalls "stagelens_nvml_calls_total" Counter, None, &["function"],
@@ -177,6 +191,10 @@ metrics! {
         "Hints and observations of discovery that came faster than they were taken; the next look makes up for them";
     Probes "stagelens_probes" Gauge, None, &["program", "state", "cost_class"],
         "Programs on their targets, by state and by what one hit costs";
+    Coverage "stagelens_coverage_processes" Gauge, None, &["service", "state"],
+        "Processes that use a GPU, by whether their calls are seen: seen, unknown (none came yet), blind (NVML shows work and no call comes)";
+    InnerPlaces "stagelens_inner_functions" Gauge, None, &["state"],
+        "Functions of drivers without a name whose address a process was given: attached to, or not (refused)";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
         "Finished requests of which something is missing or guessed; one request can count for several reasons";
     TlsConnections "stagelens_tls_connections_total" Counter, None, &["service", "state"],

@@ -1,6 +1,6 @@
 //! What the pipeline hands out, as metric values.
 
-use wire::cookie::Class;
+mod memory;
 
 use super::{
     json,
@@ -8,6 +8,7 @@ use super::{
     prometheus::{Metrics, OVERFLOW},
 };
 use crate::{
+    coverage::RareKind,
     pipeline::Output,
     request::{RequestRecord, record::Outcome},
 };
@@ -16,15 +17,15 @@ use crate::{
 const UNKNOWN: &str = "unknown";
 /// Longest label value that comes from a target; a longer one is not a name.
 const MAX_LABEL: usize = 128;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: u32 = 2;
 
 /// Counts one output.
 pub fn output(metrics: &Metrics, output: &Output) {
     match output {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
-        Output::Memory { service, memory } => self::memory(metrics, service, memory),
+        Output::Memory { service, memory } => memory::call(metrics, service, memory),
+        Output::Incident { service, incident } => memory::incident(metrics, service, incident),
+        Output::Rare { service, rare } => self::rare(metrics, service, rare),
         Output::WantWhole(_) => {}
     }
 }
@@ -110,18 +111,15 @@ fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
     metrics.observe(Id::CudaSyncWait, &[workload], seconds(waited));
 }
 
-fn memory(metrics: &Metrics, service: &str, memory: &wire::cuda::Memory) {
-    if memory.class != Class::Alloc as u8 {
-        return;
-    }
-    let workload = label(Some(service));
-    let took = memory.header.time_ns.saturating_sub(memory.enter_ns);
-    metrics.observe(Id::CudaAlloc, &[workload], seconds(took));
-    match memory.result {
-        0 => {}
-        OUT_OF_MEMORY => metrics.add(Id::CudaAllocFailures, &[workload, UNKNOWN], 1),
-        _ => metrics.add(Id::CudaAllocFailures, &[workload, "error"], 1),
-    }
+fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
+    let id = match RareKind::of(rare.class) {
+        Some(RareKind::ModuleLoad | RareKind::LibraryLoad | RareKind::Link) => Id::CudaModuleLoad,
+        Some(RareKind::GraphInstantiate) => Id::CudaGraphInstantiate,
+        // Once in the life of a process.
+        Some(RareKind::Init) | None => return,
+    };
+    let took = rare.header.time_ns.saturating_sub(rare.enter_ns);
+    metrics.observe(id, &[label(Some(service))], seconds(took));
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -129,7 +127,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// A name from a target as a label value.
-fn label(name: Option<&str>) -> &str {
+pub(super) fn label(name: Option<&str>) -> &str {
     match name {
         None | Some("") => UNKNOWN,
         Some(name) if name.len() > MAX_LABEL => OVERFLOW,
@@ -303,6 +301,7 @@ mod tests {
             row: 0,
             flags: 0,
             result: 0,
+            context: 0,
         };
         let text = expose(&[Output::Step { service: "s".into(), step }]);
         check(
@@ -316,37 +315,5 @@ mod tests {
             ],
         );
         assert!(!text.contains("d2h"), "{text}");
-    }
-
-    #[test]
-    fn a_failed_allocation_is_counted_by_class_and_a_free_is_not() {
-        let memory = |class: Class, result: u32| Output::Memory {
-            service: "s".into(),
-            memory: wire::cuda::Memory {
-                header: header(Kind::Memory, 1_500_000_000),
-                enter_ns: 1_000_000_000,
-                bytes: 0,
-                address: 0,
-                row: 0,
-                class: class as u8,
-                reserved: 0,
-                result,
-            },
-        };
-        let all = [
-            memory(Class::Alloc, 0),
-            memory(Class::Alloc, 2),
-            memory(Class::Alloc, 201),
-            memory(Class::Free, 2),
-        ];
-        check(
-            &expose(&all),
-            &[
-                r#"cuda_alloc_seconds_count{workload="s"} 3"#,
-                r#"cuda_alloc_seconds_sum{workload="s"} 1.5"#,
-                r#"cuda_alloc_failures_total{workload="s",class="unknown"} 1"#,
-                r#"cuda_alloc_failures_total{workload="s",class="error"} 1"#,
-            ],
-        );
     }
 }

@@ -8,10 +8,13 @@ use std::{
 
 use serde::Serialize;
 
-use super::{gpus, json, metrics::Id, process, prometheus::Metrics};
+use super::{coverage, gpus, json, metrics::Id, process, prometheus::Metrics};
 use crate::{
+    coverage::Coverage,
     device::Devices,
     health::{Health, NvmlHealth},
+    memory::ProcessMemory,
+    occupancy::View,
     probe,
     track::TlsCounts,
 };
@@ -56,7 +59,7 @@ pub struct Recording {
 }
 
 /// One state of the run; never changed once published.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// When it was taken, `CLOCK_MONOTONIC` ns.
     pub taken_ns: u64,
@@ -68,6 +71,12 @@ pub struct Snapshot {
     pub nvml: NvmlHealth,
     /// The GPUs.
     pub devices: Devices,
+    /// What processes hold of their memory.
+    pub memory: Vec<ProcessMemory>,
+    /// Who is on them.
+    pub occupancy: Arc<View>,
+    /// Whose work on them is seen.
+    pub coverage: Coverage,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// TLS as far as it was seen, by service.
@@ -150,6 +159,7 @@ impl Snapshot {
         self.write_probes(metrics);
         self.write_recording(metrics);
         gpus::write(self, metrics);
+        coverage::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
         metrics.clear(Id::InFlight);
@@ -252,6 +262,9 @@ mod tests {
             probes,
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
+            memory: Vec::new(),
+            occupancy: Arc::default(),
+            coverage: Coverage::default(),
             in_flight,
             tls,
             lag_ns: 500_000_000,

@@ -85,6 +85,7 @@ fn step(begin: u64, end: u64) -> Vec<u8> {
         row: 0,
         flags: 0,
         result: 0,
+        context: 0,
     };
     step.as_bytes().to_vec()
 }

@@ -5,8 +5,12 @@
 
 mod detach;
 mod load;
+mod points;
 
-use std::{collections::BTreeMap, os::fd::AsRawFd};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsRawFd,
+};
 
 use aya::{
     Ebpf,
@@ -18,16 +22,16 @@ use aya::{
 use wire::names;
 
 pub use load::{Maps, Options, load};
+use points::{Point, inner_point, lacks_return, points};
 
 use super::{
-    elf::Function,
+    elf,
     error::chain,
     hazards::{self, Decision, Facts, KernelVersion},
     prologue,
-    table::{Program, TABLE},
+    table::{Program, Symbol},
     targets::{FileId, Kind, Library},
-    tls,
-    verdict::{CostClass, Intent, Outcome, ProbeVerdict, judge},
+    verdict::{CostClass, Intent, Outcome, ProbeVerdict, State, judge},
 };
 
 /// A program on a raw tracepoint.
@@ -71,11 +75,18 @@ pub fn loses(program: Program) -> &'static str {
         }
         names::PROG_SYNC_RETURN | names::PROG_SYNC_ENTER => "GPU steps are not seen",
         names::PROG_MEMORY_RETURN | names::PROG_MEMORY_ENTER => "device memory calls are not seen",
+        names::PROG_RESOLVE_RETURN | names::PROG_RESOLVE_ENTER => {
+            "calls by addresses that are not those of exported functions are not seen"
+        }
+        names::PROG_RARE_RETURN | names::PROG_RARE_ENTER => "loading and compiling of kernels is not seen",
         names::PROG_EVENT_RECORD | names::PROG_WAIT_EVENT => {
             "steps that end in an event wait lack their work"
         }
         names::PROG_COPY => "copies are not counted",
         names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
+        names::PROG_CONTEXT_RETURN | names::PROG_CONTEXT_ENTER | names::PROG_CONTEXT_CURRENT => {
+            "which device a call is for is inferred from NVML and /proc"
+        }
         names::PROG_TLS_RETURN | names::PROG_TLS_ENTER => "requests over TLS are not seen",
         names::PROG_TLS_HANDSHAKE => {
             "of TLS connections that begin at the same time, some cannot be told apart"
@@ -101,13 +112,22 @@ struct Attached {
     kind: Kind,
     links: Vec<UProbeLink>,
     verdicts: Vec<ProbeVerdict>,
+    /// Offsets of the functions that have a probe.
+    places: BTreeSet<u64>,
+    /// Those among them that are no exported functions.
+    inner: BTreeSet<u64>,
 }
 
-/// One place to attach one program at.
-struct Point<'a> {
-    name: &'static str,
-    function: &'a Function,
-    cookie: u64,
+/// Places in one library that are attached to because somebody was given their address.
+const MAX_INNER: usize = 256;
+
+/// What became of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inner {
+    /// It has its probes, since before or from now on.
+    Attached,
+    /// It has none, and gets none.
+    Refused,
 }
 
 impl Attacher {
@@ -144,7 +164,13 @@ impl Attacher {
         if self.has(library.id) {
             return;
         }
-        let mut attached = Attached { kind: library.kind, links: Vec::new(), verdicts: Vec::new() };
+        let mut attached = Attached {
+            kind: library.kind,
+            links: Vec::new(),
+            verdicts: unknown_variants(library).into_iter().collect(),
+            places: library.functions.values().map(|function| function.offset).collect(),
+            inner: BTreeSet::new(),
+        };
         for program in library.kind.programs() {
             if self.refused.contains_key(program) || lacks_return(program, library, &attached.verdicts) {
                 continue;
@@ -154,6 +180,57 @@ impl Attacher {
             attached.verdicts.push(verdict);
         }
         self.libraries.insert(library.id, attached);
+    }
+
+    /// Whether there is a probe at that place of the file.
+    pub fn has_place(&self, id: FileId, offset: u64) -> bool {
+        self.libraries.get(&id).is_some_and(|library| library.places.contains(&offset))
+    }
+
+    /// Whether functions of this file may be called by others of it, all of them probed.
+    pub fn has_inner(&self, id: FileId) -> bool {
+        self.libraries.get(&id).is_some_and(|library| !library.inner.is_empty())
+    }
+
+    /// Places that are attached to because somebody was given their address.
+    pub fn inner_places(&self) -> usize {
+        self.libraries.values().map(|library| library.inner.len()).sum()
+    }
+
+    /// Attaches to a function of a library that has no name, because somebody was given its address.
+    pub fn attach_inner(&mut self, library: &Library, offset: u64, row: u16, symbol: Symbol) -> Inner {
+        let Some(known) = self.libraries.get(&library.id) else { return Inner::Refused };
+        if known.places.contains(&offset) {
+            return Inner::Attached;
+        }
+        if known.inner.len() >= MAX_INNER {
+            return Inner::Refused;
+        }
+        let Ok(function) = elf::function_at(&library.file, offset) else { return Inner::Refused };
+        let mut links = Vec::new();
+        for program in library.kind.programs() {
+            let point = inner_point(program, row, symbol, &function);
+            let Some(point) = point.filter(|_| !self.refused.contains_key(program)) else { continue };
+            match self.attach_point(program, library, &point) {
+                Ok((link, _)) => links.push(link),
+                Err(refusal) => {
+                    tracing::warn!(
+                        offset,
+                        symbol = symbol.name,
+                        ?refusal,
+                        "an inner function is not attached to"
+                    );
+                    detach::in_background(links);
+                    return Inner::Refused;
+                }
+            }
+        }
+        if let Some(known) = self.libraries.get_mut(&library.id) {
+            known.links.extend(links);
+            known.places.insert(offset);
+            known.inner.insert(offset);
+        }
+        Inner::Attached
     }
 
     fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<UProbeLink>) {
@@ -194,6 +271,7 @@ impl Attacher {
             returns: matches!(program.kind(), aya::programs::ProbeKind::Return),
             instruction: place.instruction,
             stack_bytes: None,
+            go: library.is_go,
         };
         if let Decision::Refuse(sentence) = hazards::check(&facts) {
             return Err(Refusal::Hazard(sentence));
@@ -263,135 +341,26 @@ impl Drop for Attacher {
     }
 }
 
-/// The program would note calls of this library whose returns nobody sees, since its partner, which comes before it,
-/// is attached nowhere.
-fn lacks_return(program: Program, library: &Library, verdicts: &[ProbeVerdict]) -> bool {
-    let partner = match program {
-        names::PROG_SYNC_ENTER => names::PROG_SYNC_RETURN,
-        names::PROG_MEMORY_ENTER => names::PROG_MEMORY_RETURN,
-        names::PROG_TLS_ENTER => names::PROG_TLS_RETURN,
-        _ => return false,
-    };
-    let is_attached = |verdict: &ProbeVerdict| verdict.program == partner && verdict.attached > 0;
-    !points(program, library).0.is_empty() && !verdicts.iter().any(is_attached)
+/// Says which exported functions look as if they should be in the table and are not.
+fn unknown_variants(library: &Library) -> Option<ProbeVerdict> {
+    let names = library.unknown.join(", ");
+    (!names.is_empty()).then(|| ProbeVerdict {
+        program: "cuda".to_owned(),
+        target: library.path.to_string_lossy().into_owned(),
+        state: State::Unsupported,
+        reason: Some(format!("unknown variants exported, not probed: {names}; calls to these are not seen")),
+        cost_class: None,
+        attached: 0,
+    })
 }
 
 /// Why a place was not attached.
+#[derive(Debug)]
 enum Refusal {
     Hazard(&'static str),
     Failed(String),
 }
 
-/// Places of one program in a library, and the rows that every driver should have and this one lacks.
-fn points(program: Program, library: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {
-    match library.kind {
-        Kind::Cuda => cuda_points(program, library),
-        Kind::Tls => tls_points(program, library),
-    }
-}
-
-fn tls_points(program: Program, library: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {
-    let wanted = tls::FUNCTIONS.iter().filter(|function| function.programs.contains(&program));
-    let (mut points, mut absent) = (Vec::new(), Vec::new());
-    for function in wanted {
-        match library.functions.get(function.symbol) {
-            Some(found) => add_point(&mut points, function.symbol, found, function.cookie),
-            None if function.required => absent.push(function.symbol),
-            None => {}
-        }
-    }
-    (points, absent)
-}
-
-fn cuda_points(program: Program, driver: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {
-    let mut points = Vec::new();
-    let mut absent = Vec::new();
-    let rows = (0u16..).zip(TABLE).filter(|(_, row)| row.programs().contains(&program));
-    for (number, row) in rows {
-        for &symbol in row.symbols {
-            if let Some(function) = driver.functions.get(symbol.name) {
-                add_point(&mut points, symbol.name, function, row.cookie(number, symbol).encode());
-            }
-        }
-        let has_any = row.symbols.iter().any(|symbol| driver.functions.contains_key(symbol.name));
-        if row.required && !has_any {
-            absent.push(row.name);
-        }
-    }
-    (points, absent)
-}
-
-/// Two names of one address are one place: attached twice, each call would count twice.
-fn add_point<'a>(points: &mut Vec<Point<'a>>, name: &'static str, function: &'a Function, cookie: u64) {
-    if points.iter().all(|point| point.function.offset != function.offset) {
-        points.push(Point { name, function, cookie });
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::{collections::BTreeSet, path::PathBuf};
-
-    use super::{
-        super::{elf::PROLOGUE, table::Row},
-        *,
-    };
-
-    fn driver(functions: &[(&'static str, u64)]) -> Library {
-        Library {
-            kind: Kind::Cuda,
-            id: FileId { device: 1, inode: 2 },
-            path: PathBuf::from("/lib/libcuda.so.1"),
-            file: tempfile::tempfile().unwrap(),
-            functions: functions
-                .iter()
-                .map(|&(name, offset)| (name, Function { offset, prologue: [0; PROLOGUE] }))
-                .collect(),
-        }
-    }
-
-    #[test]
-    fn every_program_of_the_table_is_attached_and_has_a_sentence() {
-        let tls = tls::FUNCTIONS.iter().flat_map(|function| function.programs);
-        let used: BTreeSet<_> = TABLE.iter().flat_map(Row::programs).chain(tls).copied().collect();
-        assert_eq!(used, uprobes().collect());
-        for program in uprobes().chain(TRACEPOINTS.iter().map(|point| point.program)) {
-            assert_ne!(loses(program), loses("no such program"), "{program}");
-        }
-    }
-
-    #[test]
-    fn a_return_program_stands_before_its_partner() {
-        let place = |name: &str| uprobes().position(|program| program == name).unwrap();
-        for row in TABLE {
-            if let [enter, leave] = row.programs() {
-                assert!(place(leave) < place(enter), "{}", row.name);
-            }
-        }
-    }
-
-    #[test]
-    fn an_entry_without_its_return_is_left_out() {
-        let driver = driver(&[("cuStreamSynchronize", 16)]);
-        let verdict = |attached| {
-            let (program, target) = (names::PROG_SYNC_RETURN, "libcuda.so.1".to_owned());
-            ProbeVerdict { attached, ..judge(&Intent { program, target, loses: "" }, &Outcome::default()) }
-        };
-        assert!(!lacks_return(names::PROG_SYNC_ENTER, &driver, &[verdict(1)]));
-        assert!(lacks_return(names::PROG_SYNC_ENTER, &driver, &[verdict(0)]), "attached nowhere");
-        assert!(lacks_return(names::PROG_SYNC_ENTER, &driver, &[]), "not loaded");
-        assert!(!lacks_return(names::PROG_MEMORY_ENTER, &driver, &[]), "it has none of these");
-        assert!(!lacks_return(names::PROG_COPY, &driver, &[]), "it has no partner");
-    }
-
-    #[test]
-    fn aliases_of_one_address_are_attached_once() {
-        let driver = driver(&[("cuLaunchKernel", 16), ("cuLaunchKernel_ptsz", 16), ("cuGraphLaunch", 32)]);
-        let (points, absent) = points(names::PROG_LAUNCH, &driver);
-        assert_eq!(
-            points.iter().map(|point| point.name).collect::<Vec<_>>(),
-            ["cuLaunchKernel", "cuGraphLaunch"]
-        );
-        assert_eq!(absent, ["cuLaunchCooperativeKernel"], "cuLaunchKernelEx came later and may be absent");
-    }
-}
+#[path = "attach/tests.rs"]
+mod tests;

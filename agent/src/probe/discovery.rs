@@ -4,11 +4,13 @@
 //! A full look at `/proc` comes at the scan interval, stretched where it would cost more than a hundredth of a core;
 //! hints from the ring buffer bring the processes concerned forward.
 
+mod gpus;
 pub mod group;
 mod hints;
 mod libraries;
 mod output;
 mod scan;
+mod ways;
 
 use std::{
     collections::BTreeSet,
@@ -23,10 +25,13 @@ use std::{
 pub use hints::{Hint, Hints};
 use hints::{Pending, Wake};
 pub use output::KernelMaps;
+pub use ways::WayMaps;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use self::{group::Wanted, libraries::Libraries, output::Output, scan::Scanner};
+use self::{
+    gpus::GpuProcesses, group::Wanted, libraries::Libraries, output::Output, scan::Scanner, ways::Ways,
+};
 use super::{
     attach::Attacher,
     status::{ScanStatus, Status},
@@ -49,6 +54,8 @@ pub struct Parts {
     pub attacher: Attacher,
     /// Maps that discovery writes and reads.
     pub maps: KernelMaps,
+    /// Maps of the ways that CUDA calls take.
+    pub ways: WayMaps,
     /// Where observations go.
     pub observations: SyncSender<Vec<u8>>,
     /// What the operator asked for.
@@ -69,10 +76,14 @@ pub struct Parts {
 pub struct Discovery {
     scanner: Scanner,
     drivers: Libraries,
+    /// Where a driver cannot be had.
+    runtimes: Libraries,
+    ways: Ways,
     /// `None` where they are not wanted.
     tls: Option<Libraries>,
     attacher: Attacher,
     output: Output,
+    gpus: GpuProcesses,
     wanted: Wanted,
     interval: Duration,
     status: Arc<Mutex<Status>>,
@@ -87,9 +98,12 @@ impl Discovery {
         Self {
             scanner: Scanner::new(parts.procfs),
             drivers: Libraries::new(Kind::Cuda),
+            runtimes: Libraries::new(Kind::Runtime),
+            ways: Ways::new(parts.ways),
             tls: parts.tls.then(|| Libraries::new(Kind::Tls)),
             attacher: parts.attacher,
             output: Output::new(parts.maps, parts.observations),
+            gpus: GpuProcesses::default(),
             wanted: parts.wanted,
             interval: parts.interval,
             status: parts.status,
@@ -113,6 +127,10 @@ impl Discovery {
             if !due.is_empty() {
                 self.scanner.some(&due, &self.wanted);
                 self.apply(now);
+                let found = pending.take_resolved(&due);
+                if !found.is_empty() {
+                    self.ways.resolved(&found, &self.scanner, &self.drivers, &mut self.attacher);
+                }
             }
             if now >= next_counters {
                 self.output.counters();
@@ -136,6 +154,11 @@ impl Discovery {
         let cost = cpu_time().saturating_sub(before);
         self.apply(now);
         self.output.reconcile(&self.scanner);
+        let users: Vec<u32> =
+            self.output.services().iter().flat_map(|service| service.gpu_pids.iter().copied()).collect();
+        for observation in self.gpus.look(&self.scanner, &users, now) {
+            self.output.emit(&observation);
+        }
         if self.scan.passes == 0 {
             self.say_what_is_absent();
         }
@@ -160,12 +183,18 @@ impl Discovery {
     /// Brings everything in line with what is known now.
     fn apply(&mut self, now: Instant) {
         self.drivers.identify(&self.scanner, |_| true, now);
-        let facts = self.scanner.facts(|id| self.drivers.is_one(id));
+        self.ways.find_fallbacks(&self.scanner, &self.drivers, now);
+        let (ways, drivers, output) = (&self.ways, &self.drivers, &self.output);
+        let facts = self.scanner.facts(|pid, mapped| ways.uses_gpu(pid, mapped, drivers, output));
         let services = group::services(&facts, &self.wanted, self.output.assigned());
         // Attached before they are watched: the first step of a process is then whole, or not seen at all.
         let watched: BTreeSet<u32> =
             services.iter().flat_map(|service| service.pids.iter().copied()).collect();
         self.drivers.attach(&self.scanner, &watched, &mut self.attacher, now);
+        self.ways.nest(&self.scanner, &self.attacher);
+        let fallback = self.ways.fallback();
+        self.runtimes.identify(&self.scanner, |pid| fallback.contains(&pid), now);
+        self.runtimes.attach(&self.scanner, fallback, &mut self.attacher, now);
         if let Some(tls) = &mut self.tls {
             tls.identify(&self.scanner, |pid| watched.contains(&pid), now);
             tls.attach(&self.scanner, &watched, &mut self.attacher, now);
@@ -181,10 +210,15 @@ impl Discovery {
         self.scan.observations_dropped = self.output.dropped();
         let mut probes = self.attacher.verdicts();
         probes.extend(self.drivers.failures());
+        probes.extend(self.runtimes.failures());
         probes.extend(self.tls.iter().flat_map(Libraries::failures));
+        let reach = self.ways.reach(&self.scanner, &self.drivers, &self.attacher, &self.output);
+        self.scan.inner_places = self.attacher.inner_places();
+        self.scan.inner_refused = self.ways.refused();
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.probes = probes;
         status.services = self.output.services();
+        status.reach = reach;
         status.scan = self.scan.clone();
         status.judge_readiness();
     }

@@ -266,6 +266,7 @@ fn return_probes(kernel: KernelVersion) -> Check {
         returns: true,
         instruction: Instruction::Push,
         stack_bytes: None,
+        go: false,
     };
     match hazards::check(&facts) {
         Decision::Attach => Check::ok("return probes", "no known hazard on this kernel"),

@@ -23,6 +23,8 @@ const MAX_FILE: u64 = 4 << 30;
 const MAX_READ: u64 = 32 << 20;
 /// No driver is near this number of dynamic symbols.
 const MAX_SYMBOLS: usize = 1 << 20;
+/// Names of other functions that are kept.
+const MAX_OTHERS: usize = 64;
 /// First bytes of a function, enough for its first two instructions.
 pub const PROLOGUE: usize = 16;
 
@@ -61,8 +63,26 @@ pub struct Function {
     pub prologue: [u8; PROLOGUE],
 }
 
-/// Finds the exported functions among `wanted`. Absent ones are simply not in the result.
-pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str, Function>, ElfError> {
+/// The section in which Go's linker says how it built a program; it stays when symbols are stripped.
+const GO_SECTION: &str = ".go.buildinfo";
+
+/// What was found in a file.
+#[derive(Debug, Default)]
+pub struct Exports<'n> {
+    /// The exported functions among those that were wanted. Absent ones are simply not here.
+    pub functions: BTreeMap<&'n str, Function>,
+    /// Names of other exported functions that were asked about, [`MAX_OTHERS`] at most.
+    pub others: Vec<String>,
+    /// It was linked by Go, whatever else is in it.
+    pub is_go: bool,
+}
+
+/// Finds the exported functions among `wanted`, and the names of those for which `is_other`.
+pub fn exports<'n>(
+    file: &File,
+    wanted: &[&'n str],
+    is_other: impl Fn(&str) -> bool,
+) -> Result<Exports<'n>, ElfError> {
     let bytes = file.metadata()?.len();
     if bytes > MAX_FILE {
         return Err(ElfError::TooLarge { bytes });
@@ -73,7 +93,7 @@ pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str
     if machine != NATIVE_MACHINE {
         return Err(ElfError::Machine { machine });
     }
-    let mut found = BTreeMap::new();
+    let mut found = Exports::default();
     for (index, symbol) in elf.dynamic_symbols().enumerate() {
         if index >= MAX_SYMBOLS {
             return Err(ElfError::TooManySymbols);
@@ -83,17 +103,30 @@ pub fn functions<'n>(file: &File, wanted: &[&'n str]) -> Result<BTreeMap<&'n str
             continue;
         }
         let Ok(name) = symbol.name() else { continue };
-        let Some(&name) = wanted.iter().find(|&&candidate| candidate == name) else { continue };
+        let Some(&name) = wanted.iter().find(|&&candidate| candidate == name) else {
+            if found.others.len() < MAX_OTHERS && is_other(name) {
+                found.others.push(name.to_owned());
+            }
+            continue;
+        };
         if let Some(offset) = code_offset(&elf, symbol.address(), bytes) {
-            found.insert(name, Function { offset, prologue: [0; PROLOGUE] });
+            found.functions.insert(name, Function { offset, prologue: [0; PROLOGUE] });
         }
     }
+    found.is_go = elf.section_by_name(GO_SECTION).is_some();
     drop(elf);
     drop(bounded);
-    for function in found.values_mut() {
+    for function in found.functions.values_mut() {
         read_prologue(file, function)?;
     }
     Ok(found)
+}
+
+/// The function at an offset of the file.
+pub fn function_at(file: &File, offset: u64) -> io::Result<Function> {
+    let mut function = Function { offset, prologue: [0; PROLOGUE] };
+    read_prologue(file, &mut function)?;
+    Ok(function)
 }
 
 /// A file of which only so much is read: the sizes of tables in it are whatever its author wrote there, and a table
@@ -187,9 +220,15 @@ mod tests {
         file
     }
 
+    fn find<'n>(file: &File, wanted: &[&'n str]) -> Result<Exports<'n>, ElfError> {
+        exports(file, wanted, |_| false)
+    }
+
     #[test]
     fn functions_of_a_real_library_are_found() {
-        let found = functions(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        let found = find(&libc(), &["getppid", "malloc", "no_such_function"]).unwrap();
+        assert!(!found.is_go);
+        let found = found.functions;
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["getppid", "malloc"]);
         let function = found["getppid"];
         assert!(function.offset > 0);
@@ -215,11 +254,11 @@ mod tests {
             ("class", damage(4..5)),
         ];
         for (name, bytes) in cases {
-            let found = functions(&temporary(&bytes), &["getppid"]);
+            let found = find(&temporary(&bytes), &["getppid"]);
             assert!(found.is_err(), "{name}: {found:?}");
         }
-        let program_headers = functions(&temporary(&damage(32..40)), &["getppid"]);
-        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.is_empty()));
+        let program_headers = find(&temporary(&damage(32..40)), &["getppid"]);
+        assert!(program_headers.is_err() || program_headers.is_ok_and(|found| found.functions.is_empty()));
     }
 
     /// Any user of the node can make the agent look at a file.
@@ -246,7 +285,7 @@ mod tests {
             line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
         };
         let before = peak_kib();
-        let found = functions(&file, &["getppid"]);
+        let found = find(&file, &["getppid"]);
         assert!(matches!(found, Err(ElfError::Invalid(_))), "{found:?}");
         assert!(peak_kib() < before + 300_000, "the table has 937,500 KiB");
     }
@@ -258,7 +297,7 @@ mod tests {
         for at in 0..512 {
             let mut bytes = libc_bytes.clone();
             bytes[at] ^= 0xff;
-            let _outcome = functions(&temporary(&bytes), &["getppid"]);
+            let _outcome = find(&temporary(&bytes), &["getppid"]);
         }
     }
 }

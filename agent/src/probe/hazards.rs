@@ -47,6 +47,8 @@ pub struct Facts {
     pub instruction: Instruction,
     /// Deepest stack of a function in the program, in bytes; `None` when the build did not check it.
     pub stack_bytes: Option<u32>,
+    /// The file was linked by Go.
+    pub go: bool,
 }
 
 /// Whether to attach.
@@ -69,6 +71,11 @@ const HAZARDS: &[Hazard] = &[
         applies: |facts| facts.returns && facts.x86_64 && kills_uretprobes_under_seccomp(facts.kernel),
         sentence: "this kernel kills a process with a seccomp filter (any container) when a return probe fires; \
                    fixed in 6.12.16, 6.13.4 and 6.14",
+    },
+    Hazard {
+        // C within such a program runs on a stack that stays, but nothing in the file says which functions are C's.
+        applies: |facts| facts.returns && facts.go,
+        sentence: "the program was linked by Go, which moves stacks and crashes on a return address that is not its own",
     },
     Hazard {
         applies: |facts| {
@@ -124,6 +131,7 @@ mod tests {
         returns: false,
         instruction: Instruction::Push,
         stack_bytes: Some(48),
+        go: false,
     };
 
     #[test]
@@ -157,6 +165,8 @@ mod tests {
             ("return, 6.14", back(at(6, 14, 0)), None),
             ("return, 6.11 on arm", Facts { x86_64: false, ..back(at(6, 11, 0)) }, None),
             ("entry, 6.11", at(6, 11, 0), None),
+            ("return, Go", Facts { go: true, ..back(SAFE) }, Some("Go")),
+            ("entry, Go", Facts { go: true, ..SAFE }, None),
             ("nop5", Facts { instruction: Instruction::Nop5, ..SAFE }, Some("red zone")),
             ("nop5, older", Facts { instruction: Instruction::Nop5, ..at(6, 17, 0) }, None),
             ("deep stack", Facts { stack_bytes: Some(64), ..SAFE }, Some("preempted")),

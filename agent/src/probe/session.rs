@@ -18,7 +18,7 @@ use wire::socket::{Offsets, SockId};
 use super::{
     attach::{self, Maps, Options},
     btf::Btf,
-    discovery::{Discovery, Hints, KernelMaps, Parts, group::Wanted},
+    discovery::{Discovery, Hints, KernelMaps, Parts, WayMaps, group::Wanted},
     error::{ProbeError, chain},
     hazards::KernelVersion,
     object::BPF_OBJECT,
@@ -112,7 +112,8 @@ impl Session {
         let btf = btf();
         let offsets = offsets(btf.as_ref());
         let tier = Tier::pick(settings.socket_tier, btf.as_ref(), &offsets)?;
-        let options = Options { ring_bytes, offsets, kernel, network_timing, tier };
+        let watch_all = settings.pids.is_empty() && settings.ports.is_empty();
+        let options = Options { ring_bytes, offsets, kernel, network_timing, tier, watch_all };
         let (attacher, maps) = attach::load(BPF_OBJECT, &options)?;
         let mut status = Status {
             ring_bytes,
@@ -122,13 +123,9 @@ impl Session {
             ..Status::default()
         };
         status.judge_readiness();
-        if settings.socket_tier != SocketTier::Auto {
-            check_tier(tier, &status)?;
-        }
-        if settings.network_timing == NetworkTiming::On {
-            check_network_timing(&status)?;
-        }
-        let Maps { ring, scope, listen, ports, counters, whole_calls } = maps;
+        check_wanted(settings, tier, &status)?;
+        let Maps { ring, scope, listen, ports, counters, whole_calls, fallback, nesting, nesting_count } =
+            maps;
         let ring = RingSource::new(ring).map_err(ProbeError::Ring)?;
         let (hints, receiver) = Hints::channel();
         let status = Arc::new(Mutex::new(status));
@@ -137,6 +134,7 @@ impl Session {
             procfs: ProcFs::default(),
             attacher,
             maps: KernelMaps { scope, listen, ports, counters },
+            ways: WayMaps { fallback, nesting, nesting_count },
             observations,
             wanted: wanted(settings),
             tls: settings.tls == Tls::Auto,
@@ -236,26 +234,27 @@ fn ring_size(bytes: u32) -> u32 {
     bytes.clamp(64 << 10, 1 << 30).next_power_of_two()
 }
 
-fn check_network_timing(status: &Status) -> Result<(), ProbeError> {
-    match status.probes.iter().find(|probe| probe.program == wire::names::PROG_SEGMENT) {
-        Some(probe) if probe.state == State::Attached => Ok(()),
-        probe => {
-            let reason = probe.and_then(|probe| probe.reason.clone());
-            Err(ProbeError::NetworkTiming(reason.unwrap_or_else(|| "not attached".to_owned())))
-        }
+/// Fails where what was asked for by name is not attached.
+fn check_wanted(settings: &Settings, tier: Tier, status: &Status) -> Result<(), ProbeError> {
+    if settings.socket_tier != SocketTier::Auto
+        && let Some(reason) = tier.programs().iter().find_map(|program| why_not_attached(program, status))
+    {
+        return Err(ProbeError::SocketTier { tier: tier.name(), reason });
+    }
+    let is_timing_wanted = settings.network_timing == NetworkTiming::On;
+    match why_not_attached(wire::names::PROG_SEGMENT, status).filter(|_| is_timing_wanted) {
+        Some(reason) => Err(ProbeError::NetworkTiming(reason)),
+        None => Ok(()),
     }
 }
 
-fn check_tier(tier: Tier, status: &Status) -> Result<(), ProbeError> {
-    for program in tier.programs() {
-        let probe = status.probes.iter().find(|probe| probe.program == *program);
-        if probe.is_none_or(|probe| probe.state != State::Attached) {
-            let reason = probe.and_then(|probe| probe.reason.clone());
-            let reason = reason.unwrap_or_else(|| format!("{program} is not attached"));
-            return Err(ProbeError::SocketTier { tier: tier.name(), reason });
-        }
+fn why_not_attached(program: &str, status: &Status) -> Option<String> {
+    let probe = status.probes.iter().find(|probe| probe.program == program);
+    if probe.is_some_and(|probe| probe.state == State::Attached) {
+        return None;
     }
-    Ok(())
+    let reason = probe.and_then(|probe| probe.reason.clone());
+    Some(reason.unwrap_or_else(|| format!("{program} is not attached")))
 }
 
 fn wanted(settings: &Settings) -> Wanted {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wire::names;
 
 use super::{
@@ -30,6 +30,8 @@ pub struct Status {
     pub probes: Vec<ProbeVerdict>,
     /// Services found.
     pub services: Vec<ServiceStatus>,
+    /// How far the CUDA calls of processes are within reach.
+    pub reach: Vec<Reach>,
     /// How socket calls are seen.
     pub socket: SocketStatus,
     /// Size of the ring buffer.
@@ -38,6 +40,29 @@ pub struct Status {
     pub verified_instructions: BTreeMap<String, u32>,
     /// The search for processes.
     pub scan: ScanStatus,
+}
+
+/// A way that CUDA calls take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Path {
+    /// Exported functions of a driver.
+    Driver,
+    /// Functions of a driver without a name, by addresses that it gave out.
+    Inner,
+    /// The runtime, in the place of a driver that is not attached to.
+    Runtime,
+}
+
+/// How far the CUDA calls of a process are within reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reach {
+    /// The process.
+    pub pid: u32,
+    /// Ways by which calls came.
+    pub paths: Vec<Path>,
+    /// What is known not to be seen, as sentences.
+    pub missing: Vec<String>,
 }
 
 /// How socket calls are seen.
@@ -88,6 +113,10 @@ pub struct ScanStatus {
     pub hints_dropped: u64,
     /// Observations that the pipeline did not take in time.
     pub observations_dropped: u64,
+    /// Functions without a name that are attached to, because somebody was given their address.
+    pub inner_places: usize,
+    /// Those that are not, although somebody was.
+    pub inner_refused: u64,
 }
 
 impl Status {

@@ -3,19 +3,28 @@
 //! A function with a known shape is one more row here and no new kernel code: the row's cookie tells the program
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
+mod context;
 mod copy;
 mod launch;
 mod memory;
+mod memory_other;
+mod memory_range;
 mod order;
+mod rare;
+mod resolve;
+mod runtime;
 mod sync;
 
 use wire::{
-    cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_PER_THREAD, Loc},
+    cookie::{Class, Cookie, FLAG_BLOCKING, FLAG_NARROW, FLAG_PER_THREAD, FLAG_RUNTIME, Loc},
     names,
 };
 
 /// Symbol that tells a CUDA driver library from a file that merely has its name.
 pub const DRIVER_MARK: &str = "cuLaunchKernel";
+
+/// The same for the runtime.
+pub const RUNTIME_MARK: &str = "cudaLaunchKernel";
 
 /// One function of the driver API.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +41,15 @@ pub struct Row {
     pub bytes: Loc,
     /// Where the event, graph or address is.
     pub object: Loc,
+    /// Where the other thing is of which a memory row's class tells; takes the place of the stream in the cookie.
+    pub other: Loc,
     /// The call returns only when the copy is done, so it is a result marker too.
     pub blocking: bool,
     /// Every driver of the last ten years has it: its absence is worth a warning.
     pub required: bool,
-    /// Prototype in `cuda.h`.
+    /// It is of the runtime (`libcudart`), whose calls count where no driver is attached to.
+    pub runtime: bool,
+    /// Prototype in `cuda.h`, or in `cuda_runtime_api.h`.
     pub prototype: &'static str,
 }
 
@@ -47,14 +60,20 @@ pub struct Symbol {
     pub name: &'static str,
     /// Handle 0 is the calling thread's own stream (`_ptds`, `_ptsz`), not the legacy one.
     pub per_thread: bool,
+    /// Sizes and device addresses are of 32 bits: the first form of functions that got others in CUDA 3.2.
+    pub narrow: bool,
 }
 
 const fn legacy(name: &'static str) -> Symbol {
-    Symbol { name, per_thread: false }
+    Symbol { name, per_thread: false, narrow: false }
 }
 
 const fn per_thread(name: &'static str) -> Symbol {
-    Symbol { name, per_thread: true }
+    Symbol { name, per_thread: true, narrow: false }
+}
+
+const fn narrow(name: &'static str) -> Symbol {
+    Symbol { name, per_thread: false, narrow: true }
 }
 
 /// A program to attach for a row: at the entry, or at the return of the function (the kind is the program's own).
@@ -74,7 +93,23 @@ impl Row {
             }
             Class::EventRecord => &[names::PROG_EVENT_RECORD],
             Class::WaitEvent => &[names::PROG_WAIT_EVENT],
-            Class::Alloc | Class::Free => &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN],
+            Class::ContextSet | Class::ContextPush | Class::ContextPop => &[names::PROG_CONTEXT_CURRENT],
+            Class::ContextCreate
+            | Class::ContextRetain
+            | Class::ContextDestroy
+            | Class::ContextReset
+            | Class::DeviceGet
+            | Class::DeviceUuid
+            | Class::DeviceBus
+            | Class::DeviceByBus => &[names::PROG_CONTEXT_ENTER, names::PROG_CONTEXT_RETURN],
+            Class::Resolve => &[names::PROG_RESOLVE_ENTER, names::PROG_RESOLVE_RETURN],
+            Class::ModuleLoad | Class::LibraryLoad | Class::Link | Class::GraphInstantiate | Class::Init => {
+                &[names::PROG_RARE_ENTER, names::PROG_RARE_RETURN]
+            }
+            class => {
+                assert!(class.is_memory(), "each class has its programs");
+                &[names::PROG_MEMORY_ENTER, names::PROG_MEMORY_RETURN]
+            }
         }
     }
 
@@ -82,13 +117,15 @@ impl Row {
     pub const fn cookie(&self, row: u16, symbol: Symbol) -> Cookie {
         let per_thread = if symbol.per_thread { FLAG_PER_THREAD } else { 0 };
         let blocking = if self.blocking { FLAG_BLOCKING } else { 0 };
+        let narrow = if symbol.narrow { FLAG_NARROW } else { 0 };
+        let runtime = if self.runtime { FLAG_RUNTIME } else { 0 };
         Cookie {
             row,
-            stream: self.stream,
+            stream: if self.class.is_memory() { self.other } else { self.stream },
             bytes: self.bytes,
             object: self.object,
             class: self.class,
-            flags: per_thread | blocking,
+            flags: per_thread | blocking | narrow | runtime,
         }
     }
 }
@@ -102,8 +139,10 @@ const fn row(name: &'static str, class: Class, symbols: &'static [Symbol], proto
         stream: Loc::None,
         bytes: Loc::None,
         object: Loc::None,
+        other: Loc::None,
         blocking: false,
         required: true,
+        runtime: false,
         prototype,
     }
 }
@@ -114,7 +153,19 @@ pub fn row_names() -> Vec<String> {
 }
 
 /// The rows by subject.
-const GROUPS: &[&[Row]] = &[launch::ROWS, sync::ROWS, order::ROWS, copy::ROWS, memory::ROWS];
+const GROUPS: &[&[Row]] = &[
+    launch::ROWS,
+    sync::ROWS,
+    order::ROWS,
+    copy::ROWS,
+    memory::ROWS,
+    memory_range::ROWS,
+    memory_other::ROWS,
+    context::ROWS,
+    resolve::ROWS,
+    rare::ROWS,
+    runtime::ROWS,
+];
 
 const LEN: usize = {
     let (mut len, mut group) = (0, 0);
@@ -142,6 +193,39 @@ const fn concatenated() -> [Row; LEN] {
         group += 1;
     }
     rows
+}
+
+/// The row and symbol of that name; or of the name without what tells variants apart, as it is asked for at run time:
+/// then a symbol that takes the same arguments, for the calling thread's own default stream or not.
+pub fn find(name: &str, own_stream: bool) -> Option<(u16, Symbol)> {
+    let rows = || (0u16..).zip(TABLE);
+    let exact =
+        rows().find_map(|(number, row)| Some((number, *row.symbols.iter().find(|s| s.name == name)?)));
+    let base = || {
+        let (number, row) = rows().find(|(_, row)| row.name == name)?;
+        let fits = row.symbols.iter().find(|symbol| symbol.per_thread == own_stream);
+        Some((number, *fits.or(row.symbols.first())?))
+    };
+    // A name with an ending says itself which one is meant.
+    if rows().any(|(_, row)| row.name == name) { base() } else { exact }
+}
+
+/// The name is one of a row with an ending that only tells variants apart, and no symbol of the row: a later version
+/// of the function, or one that this agent was not taught.
+pub fn is_unknown_variant(name: &str) -> bool {
+    let is_of = |row: &Row| {
+        let ending = name.strip_prefix(row.name);
+        ending.is_some_and(is_variant_ending) && row.symbols.iter().all(|symbol| symbol.name != name)
+    };
+    let is_known = TABLE.iter().any(|row| row.symbols.iter().any(|symbol| symbol.name == name));
+    !is_known && TABLE.iter().any(is_of)
+}
+
+/// Nothing, `_v2`, `_ptsz`, `_v2_ptds` and the like.
+fn is_variant_ending(ending: &str) -> bool {
+    let ending = ending.strip_suffix("_ptsz").or_else(|| ending.strip_suffix("_ptds")).unwrap_or(ending);
+    let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    ending.is_empty() || ending.strip_prefix("_v").is_some_and(digits)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use wire::names;
 
 use super::{
     elf::{self, ElfError, Function},
-    table::{DRIVER_MARK, Program, TABLE},
+    table::{self, DRIVER_MARK, Program, RUNTIME_MARK, TABLE},
     tls,
 };
 use crate::source::procfs::{ProcError, ProcFs};
@@ -42,6 +42,26 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// Where an address of a process is: the file, and the place in it. `None` if it is in no executable mapping of a file,
+/// or the process is gone.
+pub fn locate(procfs: &ProcFs, pid: u32, addresses: &[u64]) -> BTreeMap<u64, (Mapping, u64)> {
+    let mut found = BTreeMap::new();
+    let Ok(mut reader) = procfs.maps(pid) else { return found };
+    let mut line = Vec::new();
+    for _ in 0..MAX_LINES {
+        line.clear();
+        if !reader.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            break;
+        }
+        let Some(mapping) = parse_line(&line) else { continue };
+        for &address in addresses.iter().filter(|at| (mapping.start..mapping.end).contains(at)) {
+            let offset = address - mapping.start + mapping.offset;
+            found.insert(address, (mapping.clone(), offset));
+        }
+    }
+    found
+}
+
 /// An executable mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -49,6 +69,8 @@ pub struct Mapping {
     pub start: u64,
     /// First address behind it.
     pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
     /// Which file.
     pub file: FileId,
     /// Its path in the process's mount namespace, without " (deleted)".
@@ -93,6 +115,8 @@ pub enum TargetError {
 pub enum Kind {
     /// A CUDA driver.
     Cuda,
+    /// The CUDA runtime, where the driver cannot be had.
+    Runtime,
     /// OpenSSL or one of its kind, in a library of its own or within a program.
     Tls,
 }
@@ -107,10 +131,27 @@ impl Kind {
                 names::PROG_SYNC_ENTER,
                 names::PROG_MEMORY_RETURN,
                 names::PROG_MEMORY_ENTER,
+                names::PROG_RESOLVE_RETURN,
+                names::PROG_RESOLVE_ENTER,
+                names::PROG_RARE_RETURN,
+                names::PROG_RARE_ENTER,
                 names::PROG_EVENT_RECORD,
                 names::PROG_WAIT_EVENT,
                 names::PROG_COPY,
                 names::PROG_LAUNCH,
+            ],
+            Self::Runtime => &[
+                names::PROG_SYNC_RETURN,
+                names::PROG_SYNC_ENTER,
+                names::PROG_MEMORY_RETURN,
+                names::PROG_MEMORY_ENTER,
+                names::PROG_EVENT_RECORD,
+                names::PROG_WAIT_EVENT,
+                names::PROG_COPY,
+                names::PROG_LAUNCH,
+                names::PROG_CONTEXT_RETURN,
+                names::PROG_CONTEXT_ENTER,
+                names::PROG_CONTEXT_CURRENT,
             ],
             Self::Tls => &[
                 names::PROG_TLS_RETURN,
@@ -124,13 +165,17 @@ impl Kind {
     fn mark(self) -> &'static str {
         match self {
             Self::Cuda => DRIVER_MARK,
+            Self::Runtime => RUNTIME_MARK,
             Self::Tls => tls::TLS_MARK,
         }
     }
 
     fn symbols(self) -> Vec<&'static str> {
         match self {
-            Self::Cuda => TABLE.iter().flat_map(|row| row.symbols).map(|symbol| symbol.name).collect(),
+            Self::Cuda | Self::Runtime => {
+                let rows = TABLE.iter().filter(|row| row.runtime == (self == Self::Runtime));
+                rows.flat_map(|row| row.symbols).map(|symbol| symbol.name).collect()
+            }
             Self::Tls => tls::FUNCTIONS.iter().map(|function| function.symbol).collect(),
         }
     }
@@ -149,6 +194,10 @@ pub struct Library {
     pub file: File,
     /// The probed functions that it exports.
     pub functions: BTreeMap<&'static str, Function>,
+    /// It was linked by Go.
+    pub is_go: bool,
+    /// Variants of probed functions that it exports and that the table does not have.
+    pub unknown: Vec<String>,
 }
 
 /// Executable mappings of a process that may be worth a look inside, a file once.
@@ -156,8 +205,19 @@ pub struct Library {
 pub struct Mapped {
     /// Named like a CUDA driver.
     pub cuda: Vec<Mapping>,
+    /// Named so that it may be one: only its functions tell.
+    pub maybe_cuda: Vec<Mapping>,
+    /// Named like the CUDA runtime.
+    pub runtime: Vec<Mapping>,
     /// The program itself, and what is named like a library that has TLS in it.
     pub tls: Vec<Mapping>,
+}
+
+impl Mapped {
+    /// There is something in it that programs use a GPU through, or that looks like it.
+    pub fn may_use_gpu(&self) -> bool {
+        !(self.cuda.is_empty() && self.maybe_cuda.is_empty() && self.runtime.is_empty())
+    }
 }
 
 /// Reads the memory map of a process whose program is `exe`, as its link tells.
@@ -175,6 +235,10 @@ pub fn mapped(procfs: &ProcFs, pid: u32, exe: &Path) -> Result<Mapped, ProcError
         let Some(mapping) = parse_line(&line) else { continue };
         let list = if is_driver_name(&mapping.path) {
             &mut found.cuda
+        } else if is_runtime_name(&mapping.path) {
+            &mut found.runtime
+        } else if may_be_driver(&mapping.path) {
+            &mut found.maybe_cuda
         } else if mapping.path == exe || may_have_tls(&mapping.path) {
             &mut found.tls
         } else {
@@ -188,9 +252,22 @@ pub fn mapped(procfs: &ProcFs, pid: u32, exe: &Path) -> Result<Mapped, ProcError
 }
 
 /// `libcuda.so`, `libcuda.so.1`, `libcuda.so.550.54.14`; not `libcudart.so`.
-fn is_driver_name(path: &Path) -> bool {
+pub fn is_driver_name(path: &Path) -> bool {
     let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
     name.strip_prefix(b"libcuda.so").is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+}
+
+/// `libcudart.so.12`; packagers put a hash into the name.
+fn is_runtime_name(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libcudart"))
+}
+
+/// A driver by another name, as of a layer that shares a GPU between containers. The libraries of frameworks with such
+/// names are looked into once and have none of the driver's functions.
+fn may_be_driver(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.as_bytes().to_ascii_lowercase()).unwrap_or_default();
+    let has = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+    has(b".so") && (has(b"cuda") || has(b"nvidia"))
 }
 
 /// OpenSSL by itself, under whatever name packagers give it, and what is often built with it inside.
@@ -213,7 +290,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     };
     let (start, end) = field()?.split_once('-')?;
     let executable = field()?.as_bytes().get(2) == Some(&b'x');
-    let _offset = field()?;
+    let offset = field()?;
     let (major, minor) = field()?.split_once(':')?;
     let inode = field()?.parse().ok()?;
     let path = rest.trim_ascii_start();
@@ -224,6 +301,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     Some(Mapping {
         start: hex(start)?,
         end: hex(end)?,
+        offset: hex(offset)?,
         file: FileId { device: hex(major)? << 32 | hex(minor)?, inode },
         path: unescape(without_mark(path)),
     })
@@ -259,10 +337,13 @@ pub fn open_library(
     mapping: &Mapping,
 ) -> Result<Option<Library>, TargetError> {
     let file = open_mapped(procfs, pid, mapping)?;
-    let functions = elf::functions(&file, &kind.symbols())
+    let is_unknown = |name: &str| kind != Kind::Tls && table::is_unknown_variant(name);
+    let found = elf::exports(&file, &kind.symbols(), is_unknown)
         .map_err(|source| TargetError::Elf { path: mapping.path.clone(), source })?;
+    let elf::Exports { functions, others: unknown, is_go } = found;
     let is_one = functions.contains_key(kind.mark());
-    Ok(is_one.then(|| Library { kind, id: mapping.file, path: mapping.path.clone(), file, functions }))
+    let (id, path) = (mapping.file, mapping.path.clone());
+    Ok(is_one.then(|| Library { kind, id, path, file, functions, is_go, unknown }))
 }
 
 fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, TargetError> {
@@ -286,106 +367,5 @@ fn open_mapped(procfs: &ProcFs, pid: u32, mapping: &Mapping) -> Result<File, Tar
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn lines_of_a_memory_map_are_read() {
-        let plain = "7f10-7f20 r-xp 00001000 fe:01 1234                       /usr/lib/libcuda.so.1";
-        let cases = [
-            (plain, Some("/usr/lib/libcuda.so.1")),
-            (
-                "7f10-7f20 r-xp 0 fe:01 1234   /opt/a b/libcuda.so.1 (deleted)\n",
-                Some("/opt/a b/libcuda.so.1"),
-            ),
-            ("7f10-7f20 r-xp 0 fe:01 1234   /opt/a\\012b/libcuda.so", Some("/opt/a\nb/libcuda.so")),
-            ("7f10-7f20 rw-p 0 fe:01 1234   /usr/lib/libcuda.so.1", None),
-            ("7f10-7f20 r-xp 0 00:00 0 ", None),
-            ("7f10-7f20 r-xp 0 00:00 0                       [vdso]", None),
-            ("7f10-7f20 r-xp 0 00:05 77   anon_inode:[x]", None),
-            ("zz r-xp", None),
-            ("", None),
-        ];
-        for (line, path) in cases {
-            let mapping = parse_line(line.as_bytes());
-            assert_eq!(mapping.as_ref().map(|m| m.path.to_str().unwrap()), path, "{line}");
-        }
-        let mapping = parse_line(plain.as_bytes()).unwrap();
-        assert_eq!((mapping.start, mapping.end), (0x7f10, 0x7f20));
-        assert_eq!(mapping.file, FileId { device: 0xfe << 32 | 1, inode: 1234 });
-    }
-
-    #[test]
-    fn bytes_that_are_not_text_are_survived() {
-        let mapping = parse_line(b"7f10-7f20 r-xp 0 fe:01 9   /opt/\xff\xfe/libcuda.so.1").unwrap();
-        assert!(is_driver_name(&mapping.path));
-        assert_eq!(parse_line(b"\xff\xff-1 r-xp 0 fe:01 9 /x"), None);
-    }
-
-    #[test]
-    fn driver_names_are_told_from_others() {
-        for name in ["libcuda.so", "libcuda.so.1", "libcuda.so.550.54.14"] {
-            assert!(is_driver_name(&Path::new("/x").join(name)), "{name}");
-        }
-        for name in ["libcudart.so.12", "libcuda.so_backup", "libcudadebugger.so.1", "mylibcuda.so"] {
-            assert!(!is_driver_name(&Path::new("/x").join(name)), "{name}");
-        }
-    }
-
-    #[test]
-    fn names_that_may_have_tls_are_told_from_others() {
-        for name in
-            ["libssl.so.3", "libssl.so.1.1", "libssl-3e69114b.so.1.1", "libpython3.12.so.1.0", "_ssl.abi3.so"]
-        {
-            assert!(may_have_tls(&Path::new("/x").join(name)), "{name}");
-        }
-        for name in ["libssl3.so", "libcrypto.so.3", "my_ssl.so", "libgnutls.so.30"] {
-            assert!(!may_have_tls(&Path::new("/x").join(name)), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_program_that_was_replaced_is_looked_at() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("7")).unwrap();
-        let procfs = ProcFs::new(folder.path());
-        for mark in ["", " (deleted)"] {
-            let line = format!("1000-2000 r-xp 0 fe:01 9   /opt/node{mark}\n");
-            fs::write(folder.path().join("7/maps"), line).unwrap();
-            let exe = format!("/opt/node{mark}");
-            assert_eq!(mapped(&procfs, 7, Path::new(&exe)).unwrap().tls.len(), 1, "{exe}");
-        }
-    }
-
-    #[test]
-    fn a_mapped_file_is_opened_through_the_process_root_and_checked() {
-        let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("7/root/lib/libcuda.so.1");
-        fs::create_dir_all(library.parent().unwrap()).unwrap();
-        fs::write(&library, "not a library").unwrap();
-        let inode = fs::metadata(&library).unwrap().ino();
-        let line = |inode: u64| format!("1000-2000 r-xp 0 fe:01 {inode}   /lib/libcuda.so.1\n").repeat(2);
-        fs::write(folder.path().join("7/maps"), line(inode)).unwrap();
-        let procfs = ProcFs::new(folder.path());
-        let drivers = || mapped(&procfs, 7, Path::new("/bin/server")).unwrap().cuda;
-        let mappings = drivers();
-        assert_eq!(mappings.len(), 1, "one file, however often mapped");
-        assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &mappings[0]), Err(TargetError::Elf { .. })));
-        fs::write(folder.path().join("7/maps"), line(inode + 1)).unwrap();
-        let replaced = drivers();
-        assert!(matches!(
-            open_library(Kind::Cuda, &procfs, 7, &replaced[0]),
-            Err(TargetError::Replaced { .. })
-        ));
-
-        // Opening a FIFO would wait for a writer for ever.
-        fs::remove_file(&library).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &library, Mode::RUSR).unwrap();
-        let inode = fs::metadata(&library).unwrap().ino();
-        fs::write(folder.path().join("7/maps"), line(inode)).unwrap();
-        let fifo = drivers();
-        assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &fifo[0]), Err(TargetError::Replaced { .. })));
-    }
-}
+#[path = "targets/tests.rs"]
+mod tests;

@@ -117,6 +117,16 @@ pub struct Assignment {
     pub alloc_wait_ns: Option<u64>,
 }
 
+impl Assignment {
+    /// From the first launch to the last result of the steps that are the request's, or of those that may be; `None` if
+    /// there are none.
+    pub(crate) fn work_ns(&self) -> Option<u64> {
+        let of_forward = self.forward.map(|forward| forward.last_result.saturating_sub(forward.first_launch));
+        let most = |range: Range| range.last_result[1].saturating_sub(range.first_launch[0]);
+        of_forward.or_else(|| self.range.map(most))
+    }
+}
+
 /// A request to place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {

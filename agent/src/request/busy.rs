@@ -62,6 +62,13 @@ impl Busy {
         }
     }
 
+    /// How long, within `[from, to]`, both were going on.
+    pub(crate) fn overlap(&self, other: &Self, from: u64, to: u64) -> u64 {
+        let first = self.spans.partition_point(|s| s.end <= from);
+        let own = self.spans.range(first..).take_while(|s| s.begin < to);
+        own.map(|s| other.measure(s.begin.max(from), s.end.min(to))).sum()
+    }
+
     /// Forgets intervals that ended before `t`.
     pub(crate) fn prune(&mut self, t: u64) {
         while self.spans.front().is_some_and(|s| s.end < t) {
@@ -122,6 +129,19 @@ mod tests {
             [(0, 50, 30), (5, 25, 10), (10, 20, 0), (12, 18, 0), (45, 100, 5), (30, 20, 0), (60, 70, 0)];
         for (from, to, want) in cases {
             assert_eq!(busy.measure(from, to), want, "[{from}, {to}]");
+        }
+    }
+
+    #[test]
+    fn overlap_is_the_measure_of_both() {
+        let set = |intervals: &[(u64, u64)]| {
+            let mut busy = Busy::default();
+            intervals.iter().for_each(|&(begin, end)| busy.add(begin, end));
+            busy
+        };
+        let (a, b) = (set(&[(0, 10), (20, 30), (40, 60)]), set(&[(5, 25), (45, 50), (58, 70)]));
+        for (from, to, want) in [(0, 100, 17), (0, 20, 5), (8, 22, 4), (46, 47, 1), (26, 45, 0), (9, 9, 0)] {
+            assert_eq!((a.overlap(&b, from, to), b.overlap(&a, from, to)), (want, want), "[{from}, {to}]");
         }
     }
 

@@ -20,12 +20,14 @@ pub(crate) struct Live {
     pub(crate) reader_tid: u32,
     /// No other request was in flight in the service when this one was read.
     pub(crate) alone_at_read: bool,
+    /// What had happened in the service until then that makes others doubtful.
+    pub(crate) doubts: Doubts,
     /// When the first other request was read while this one was in flight.
     pub(crate) joined_ns: Option<u64>,
     /// A request of the same service that was made for it stands for it.
     pub(crate) forwarded: bool,
     /// Some request that overlapped this one ended without a known assignment, so steps may hold more requests
-    /// than are counted.
+    /// than are counted. Known when it is over.
     pub(crate) blurred: bool,
     /// Its first content event.
     pub(crate) first: Option<First>,
@@ -49,7 +51,23 @@ pub(crate) struct First {
     pub(crate) company: bool,
 }
 
+/// Ends of requests in a service that tell something of all that are in flight then. Counted, since to tell each of them
+/// would take as long as there are, for each that ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Doubts {
+    /// Ends of requests that were in flight without being known.
+    pub(crate) strangers: u64,
+    /// Ends without a known assignment.
+    pub(crate) blurs: u64,
+}
+
 impl Live {
+    /// It is over: what the ends of others since its read mean for it.
+    pub(crate) fn doubt(&mut self, now: Doubts) {
+        self.alone_at_read &= now.strangers == self.doubts.strangers;
+        self.blurred |= now.blurs != self.doubts.blurs;
+    }
+
     /// No other request was in flight from its read until now.
     pub(crate) fn alone(&self) -> bool {
         self.alone_at_read && self.joined_ns.is_none()

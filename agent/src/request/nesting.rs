@@ -7,13 +7,14 @@
 //! choice is made when the inner request is read, and again when either of the two is over, since by then more is
 //! known. It is certain if there was only one to choose, or no other shares as much; else the request is flagged.
 //!
-//! An inner exchange that is over waits for the outer one, whose record holds what it told. An outer one that is over
-//! waits for an inner one only as long as records of two processors can be out of order, or until it is given up
-//! ([`PATIENCE_NS`]). One that fits nothing, a proxy's own probe among them, stands for itself.
+//! An inner exchange that is over waits for the outer one, whose record holds what it told; an outer one that is over
+//! waits for an inner one ([`patience`] says how long). One that fits nothing, a proxy's own probe among them, stands for
+//! itself.
 
 mod choice;
 mod fit;
 mod merge;
+mod patience;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,11 +30,9 @@ use crate::{
 
 /// Exchanges that are kept, in flight or over.
 const KEPT: usize = 65_536;
-/// Content events of those that are over, 16 bytes each; beyond, the oldest waits no longer.
-const KEPT_EVENTS: usize = 1 << 20;
-/// How long an outer exchange waits for an inner one that does not end. Servers that do not notice that nobody waits
-/// for the answer any more go on for as long as they like.
-const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Where an exchange was accepted; `None` when that is not known.
+type Listener = Option<(ServiceId, u16)>;
 
 /// The outer exchange of an inner one.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +40,8 @@ struct Link {
     outer: ExchangeId,
     /// Nothing else could be it.
     certain: bool,
+    /// They have an identifier in common.
+    is_identity: bool,
     /// How many there were to choose from, at first.
     choices: usize,
 }
@@ -51,7 +52,7 @@ pub(super) struct Begun {
     /// Process that answers it.
     pub pid: u32,
     /// Where it was accepted.
-    pub listener: Option<(ServiceId, u16)>,
+    pub listener: Listener,
     /// When.
     pub time_ns: u64,
 }
@@ -63,14 +64,15 @@ enum Stage {
     Open,
     /// Over, since then; something that belongs to it is not.
     Waiting(Box<Ended>, u64),
-    /// Over, with all that belongs to it; the one that it belongs to is not.
-    Whole(Box<Ended>),
+    /// Over, since then, with all that belongs to it; the one that it belongs to is not.
+    Whole(Box<Ended>, u64),
 }
 
 /// One exchange.
 #[derive(Debug)]
 struct Entry {
     pid: u32,
+    listener: Listener,
     begun_ns: u64,
     sight: Sight,
     client: Option<Client>,
@@ -87,13 +89,15 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     all: BTreeMap<ExchangeId, Entry>,
-    /// Those that a process is answering.
-    answering: BTreeMap<u32, BTreeSet<ExchangeId>>,
+    /// Those that a process is answering, by where they were accepted.
+    answering: BTreeMap<u32, BTreeMap<Listener, BTreeSet<ExchangeId>>>,
     /// Those that a watched process asked for.
     asking: BTreeMap<u32, BTreeSet<ExchangeId>>,
+    /// Those of them of which it is a guess what they belong to.
+    guesses: BTreeMap<u32, BTreeSet<ExchangeId>>,
     waiting: BTreeSet<(u64, ExchangeId)>,
     /// Those that are over with all that belongs to them.
-    whole: BTreeSet<ExchangeId>,
+    whole: BTreeSet<(u64, ExchangeId)>,
     /// Content events of those that are over.
     events: usize,
 }
@@ -117,6 +121,7 @@ impl Nesting {
         let Begun { pid, listener, time_ns: begun_ns } = begun;
         let entry = Entry {
             pid,
+            listener,
             begun_ns,
             sight: Sight { listener, ..Sight::default() },
             client: None,
@@ -127,36 +132,38 @@ impl Nesting {
             is_late: false,
         };
         self.all.insert(id, entry);
-        self.answering.entry(pid).or_default().insert(id);
+        self.answering.entry(pid).or_default().entry(listener).or_default().insert(id);
     }
 
     /// It was none, or is not known any more. What is over of it and of what belonged to it goes to `out`.
     pub(super) fn forget(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
         let Some(entry) = self.remove(id) else { return };
         for inner in entry.inner {
-            let Some(part) = self.all.get_mut(&inner) else { continue };
-            part.link = None;
-            if matches!(part.stage, Stage::Whole(_)) {
+            let Some(part) = self.all.get(&inner) else { continue };
+            let is_whole = matches!(part.stage, Stage::Whole(..));
+            self.unlink(inner);
+            if is_whole {
                 self.release(inner, health, out);
             }
         }
-        if let (Stage::Waiting(ended, _) | Stage::Whole(ended), false) = (entry.stage, entry.is_late) {
+        if let (Stage::Waiting(ended, _) | Stage::Whole(ended, _), false) = (entry.stage, entry.is_late) {
             out.push_back(ended);
         }
     }
 
     fn remove(&mut self, id: ExchangeId) -> Option<Entry> {
         let entry = self.all.remove(&id)?;
-        take(&mut self.answering, entry.pid, id);
+        self.answers_no_more(&entry, id);
         if let Some(client) = entry.client {
             take(&mut self.asking, client.pid, id);
+            take(&mut self.guesses, client.pid, id);
         }
         if let Stage::Waiting(_, since) = entry.stage {
             self.waiting.remove(&(since, id));
         }
-        if let Stage::Waiting(ended, _) | Stage::Whole(ended) = &entry.stage {
+        if let Stage::Waiting(ended, since) | Stage::Whole(ended, since) = &entry.stage {
             self.events -= ended.exchange.content.len();
-            self.whole.remove(&id);
+            self.whole.remove(&(*since, id));
         }
         if let Some(outer) = entry.link.and_then(|link| self.all.get_mut(&link.outer)) {
             outer.inner.retain(|inner| *inner != id);
@@ -206,12 +213,23 @@ impl Nesting {
         self.all.get(&id).is_some_and(|entry| !entry.inner.is_empty())
     }
 
+    fn answers_no_more(&mut self, entry: &Entry, id: ExchangeId) {
+        let Some(of_process) = self.answering.get_mut(&entry.pid) else { return };
+        take(of_process, entry.listener, id);
+        if of_process.is_empty() {
+            self.answering.remove(&entry.pid);
+        }
+    }
+
     fn see(&mut self, id: ExchangeId, client: Option<Client>, sight: Sight) {
         let Some(entry) = self.all.get_mut(&id) else { return };
         entry.sight = sight;
         if let Some(client) = client {
             if let Some(before) = entry.client.replace(client).filter(|before| before.pid != client.pid) {
                 take(&mut self.asking, before.pid, id);
+                if take(&mut self.guesses, before.pid, id) {
+                    self.guesses.entry(client.pid).or_default().insert(id);
+                }
             }
             self.asking.entry(client.pid).or_default().insert(id);
         }
@@ -236,43 +254,18 @@ impl Nesting {
         self.make_room(health, out);
     }
 
-    fn make_room(&mut self, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
-        while self.events > KEPT_EVENTS {
-            health.limit("nested_events");
-            if let Some(oldest) = self.whole.first().copied() {
-                self.release(oldest, health, out);
-            } else if let Some((_, oldest)) = self.waiting.pop_first() {
-                self.give_up(oldest);
-                self.settle(oldest, health, out);
-            } else {
-                return;
-            }
-        }
-    }
-
     /// The answer of an exchange that waits is with the client. False if it does not wait here.
     pub(super) fn delivered(&mut self, id: ExchangeId, delivery: Option<Delivery>) -> bool {
         let Some(entry) = self.all.get_mut(&id) else { return false };
-        let (Stage::Waiting(ended, _) | Stage::Whole(ended)) = &mut entry.stage else { return false };
+        let (Stage::Waiting(ended, _) | Stage::Whole(ended, _)) = &mut entry.stage else { return false };
         ended.exchange.delivery = delivery;
         ended.exchange.awaits_delivery = false;
         true
     }
 
-    /// Time passes: what has waited too long goes to `out`.
-    pub(super) fn tick(&mut self, now: u64, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
-        let limit = now.saturating_sub(PATIENCE_NS);
-        while let Some((_, id)) = self.waiting.first().copied().filter(|(since, _)| *since <= limit) {
-            self.waiting.pop_first();
-            health.limit("nested_unfinished");
-            self.give_up(id);
-            self.settle(id, health, out);
-        }
-    }
-
     /// Nothing more comes: everything that is over, with what is over of it.
     pub(super) fn end(&mut self, health: &mut Health, out: &mut VecDeque<Box<Ended>>) {
-        self.tick(u64::MAX, health, out);
+        self.tire(u64::MAX, health, out);
         let left: Vec<ExchangeId> = self.all.keys().copied().collect();
         for id in left {
             self.forget(id, health, out);
@@ -304,7 +297,7 @@ impl Nesting {
 
     /// Joins an exchange that waits with what belongs to it, if all of that is over too. Whether it is whole by that.
     fn complete(&mut self, id: ExchangeId, health: &mut Health, out: &mut VecDeque<Box<Ended>>) -> bool {
-        let is_whole = |id| self.all.get(id).is_none_or(|inner| matches!(inner.stage, Stage::Whole(_)));
+        let is_whole = |id| self.all.get(id).is_none_or(|inner| matches!(inner.stage, Stage::Whole(..)));
         let ready = self.all.get(&id).filter(|entry| entry.inner.iter().all(is_whole));
         let Some(entry) = ready.filter(|entry| matches!(entry.stage, Stage::Waiting(..))) else {
             return false;
@@ -320,9 +313,9 @@ impl Nesting {
         }
         let Some(entry) = self.all.get_mut(&id) else { return false };
         if let Stage::Waiting(ended, since) = std::mem::replace(&mut entry.stage, Stage::Open) {
-            entry.stage = Stage::Whole(merge(ended, parts));
+            entry.stage = Stage::Whole(merge(ended, parts), since);
             self.waiting.remove(&(since, id));
-            self.whole.insert(id);
+            self.whole.insert((since, id));
         }
         true
     }
@@ -336,34 +329,19 @@ impl Nesting {
 
     fn part(&mut self, id: ExchangeId) -> Option<Part> {
         let entry = self.remove(id)?;
-        let Stage::Whole(ended) = entry.stage else { return None };
+        let Stage::Whole(ended, _) = entry.stage else { return None };
         Some(Part { ended, certain: entry.link.is_some_and(|link| link.certain) })
-    }
-
-    /// Waits no longer for what belongs to an exchange and is not over. If the answer was whole, it was none of its.
-    fn give_up(&mut self, id: ExchangeId) {
-        let Some(entry) = self.all.get_mut(&id) else { return };
-        let is_answered = entry.is_answered;
-        for inner in std::mem::take(&mut entry.inner) {
-            let Some(part) = self.all.get_mut(&inner) else { continue };
-            if matches!(part.stage, Stage::Whole(_)) {
-                self.all.entry(id).and_modify(|entry| entry.inner.push(inner));
-            } else {
-                part.link = None;
-                part.is_late = !is_answered;
-            }
-        }
     }
 }
 
-/// Takes an exchange from those of a process.
-fn take(index: &mut BTreeMap<u32, BTreeSet<ExchangeId>>, pid: u32, id: ExchangeId) {
-    if let Some(ids) = index.get_mut(&pid) {
-        ids.remove(&id);
-        if ids.is_empty() {
-            index.remove(&pid);
-        }
+/// Takes an exchange from those under a key. Whether it was there.
+fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ExchangeId>>, key: K, id: ExchangeId) -> bool {
+    let Some(ids) = index.get_mut(&key) else { return false };
+    let was_there = ids.remove(&id);
+    if ids.is_empty() {
+        index.remove(&key);
     }
+    was_there
 }
 
 /// The answer came to its own end.

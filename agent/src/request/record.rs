@@ -20,14 +20,14 @@ pub enum Outcome {
     Timeout,
     /// The client closed or reset before the end of the answer.
     ClientDisconnect,
-    /// The server closed, died or gave the request up before the end of the answer. An answer that reached its
-    /// largest length is none.
+    /// The server closed, died or gave the request up before the end of the answer; or the answer reached a largest
+    /// length that its client had not set.
     Truncated,
     /// The model's own filter cut the answer, or the model refused.
     ContentFilter,
     /// A 2xx answer without any content.
     EmptyOutput,
-    /// A 200 with an error object in the body.
+    /// A 200 with an error object in the body, whoever closed behind it.
     InBandError,
     /// Not known: bytes were lost, or the agent came in the middle.
     Unknown,
@@ -145,7 +145,7 @@ pub struct RequestRecord {
     pub t_close_ns: Option<u64>,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Content-bearing events of the answer.
+    /// Content-bearing events of the answer that were seen; with the flag `gap` there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ pub struct RequestRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tbt_max_s: Option<f64>,
     /// Every gap between content events, for the histogram and percentiles; not part of the JSON. Empty where gaps
-    /// are not token gaps (several choices interleave) or not known.
+    /// are not token gaps (several choices interleave) or not known (an event may be missing).
     #[serde(skip)]
     pub tbt_gaps_s: Vec<f64>,
     /// Stage (`queue_s`, …) to seconds; they add up to `e2e_s`. `forward_s` stands in for `prefill_s` and

@@ -12,7 +12,7 @@ use super::{
     live::{First, Live},
     nesting::{Begun, Nesting},
     record::{Confidence, Outcome},
-    service::Service,
+    service::Choice,
     services::Services,
     step::StepInfo,
 };
@@ -37,7 +37,7 @@ pub enum Settled {
     /// A GPU step of a process of a service, of whatever work.
     Step(ServiceId, cuda::Step),
     /// A memory call of a process of a service.
-    Memory(ServiceId, cuda::Memory),
+    Memory(ServiceId, wire::memory::Call),
 }
 
 /// A request that is over, and its steps.
@@ -146,6 +146,11 @@ impl Requests {
         self.services.iter().map(|(id, service)| (id, service.live.len()))
     }
 
+    /// A service has no request in flight.
+    pub fn is_idle(&self, service: ServiceId) -> bool {
+        self.services.get(service).is_none_or(|service| service.live.is_empty())
+    }
+
     /// A request that one in flight seems to be forwarded by takes its place in the books of a common service, so
     /// that nothing counts twice.
     fn forwarded(&mut self, id: ExchangeId, service: ServiceId, client: Option<Client>, sight: Sight) {
@@ -174,6 +179,7 @@ impl Requests {
             read_ns: Some(read),
             reader_tid: tid,
             alone_at_read: service.live.is_empty(),
+            doubts: service.doubts,
             joined_ns: None,
             forwarded: false,
             blurred: false,
@@ -216,7 +222,7 @@ impl Requests {
         }
     }
 
-    fn memory(&mut self, id: ServiceId, memory: &cuda::Memory, health: &mut Health) {
+    fn memory(&mut self, id: ServiceId, memory: &wire::memory::Call, health: &mut Health) {
         let Some(service) = self.services.open(id, health) else { return };
         let (process, forgot) = service.process(memory.header.tgid);
         let evicted = process.memory_call(memory.enter_ns, memory.header.time_ns);
@@ -227,13 +233,15 @@ impl Requests {
 
     fn finished(&mut self, mut exchange: Exchange, health: &mut Health, out: &mut Vec<Settled>) {
         let live = self.leave(&exchange);
-        // The steps of a request that was forwarded are those of the request that it became.
+        // The steps of a request that was forwarded are those of the request that it became, unless this service has
+        // some too.
         let is_forwarded = self.nesting.answered(&exchange, health, &mut self.whole);
         let deadline = self.deadline(&exchange);
         if deadline.is_some() {
             exchange.outcome = Some(Outcome::Timeout);
         }
-        let own = live.filter(|live| !exchange.probe && !is_forwarded && !live.forwarded);
+        let own = live.filter(|live| !exchange.probe && !live.forwarded);
+        let own = own.filter(|live| !is_forwarded || self.may_work(&exchange, live));
         let assignment = own.map(|live| self.settle(&exchange, &live)).unwrap_or_default();
         let now =
             exchange.last_byte_out_ns.max(exchange.close_ns).max(exchange.read_done_ns).unwrap_or_default();
@@ -283,9 +291,10 @@ impl Requests {
         }
         let Some(mut live) = live else {
             // It was in flight all the time without being known: nobody was as alone as it seemed.
-            each(&mut self.live, service, |other| other.alone_at_read = false);
+            service.doubts.strangers += 1;
             return None;
         };
+        live.doubt(service.doubts);
         let id = exchange.id?;
         if let Some(read) = live.read_ns {
             service.live.remove(&(read, id));
@@ -296,6 +305,15 @@ impl Requests {
             live.boundary_ns = service.writers.end(id, last, live.first.is_some(), worked);
         }
         Some(live)
+    }
+
+    /// Processes of the request's own service had steps while it was in flight.
+    fn may_work(&self, exchange: &Exchange, live: &Live) -> bool {
+        let service = self.services.get(live.service);
+        let times = live.read_ns.or(exchange.read_done_ns).zip(exchange.last_byte_out_ns);
+        service
+            .zip(times)
+            .is_some_and(|(service, (read, end))| service.engine(exchange.pid, read, end) != Choice::Idle)
     }
 
     /// Assigns steps to a request that is over.
@@ -324,7 +342,6 @@ impl Requests {
         } else {
             // The others' steps may have held it.
             service.blur(end);
-            each(all, service, |other| other.blurred = true);
         }
         assignment
     }
@@ -355,15 +372,6 @@ impl Requests {
         if let (Some(service), Some(read)) = (self.services.get_mut(live.service), live.read_ns) {
             service.live.remove(&(read, id));
             service.cut_off(read);
-        }
-    }
-}
-
-/// Does something to each request of a service that is in flight.
-fn each(all: &mut BTreeMap<ExchangeId, Live>, service: &Service, mut change: impl FnMut(&mut Live)) {
-    for (_, id) in &service.live {
-        if let Some(live) = all.get_mut(id) {
-            change(live);
         }
     }
 }

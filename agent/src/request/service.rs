@@ -6,7 +6,7 @@ use super::{
     busy::Busy,
     deadlines::Deadlines,
     lag::Lags,
-    live::Writers,
+    live::{Doubts, Writers},
     step::{StepInfo, StepLog},
 };
 use crate::track::ExchangeId;
@@ -83,6 +83,8 @@ pub(crate) struct Service {
     pub(crate) deadlines: Deadlines,
     /// End of the last request that was cut off, while the engine may still be busy with it.
     cut_off_ns: Option<u64>,
+    /// Ends that tell something of all requests in flight.
+    pub(crate) doubts: Doubts,
     /// End of the last request whose steps are not known.
     blurred_ns: Option<u64>,
 }
@@ -125,6 +127,7 @@ impl Service {
     /// A request ended whose steps are not known.
     pub(crate) fn blur(&mut self, time_ns: u64) {
         self.blurred_ns = self.blurred_ns.max(Some(time_ns));
+        self.doubts.blurs += 1;
     }
 
     /// Around `t`, a request in flight without content may be in any step, for all that is known.

@@ -46,6 +46,11 @@ impl Services {
     }
 
     /// A service that is remembered.
+    pub(super) fn get(&self, id: ServiceId) -> Option<&Service> {
+        self.table.get(&id)
+    }
+
+    /// The same, to change it.
     pub(super) fn get_mut(&mut self, id: ServiceId) -> Option<&mut Service> {
         self.table.get_mut(&id)
     }

@@ -164,6 +164,7 @@ mod tests {
             row: 0,
             flags: 0,
             result: 0,
+            context: 0,
         }
     }
 

@@ -4,6 +4,7 @@
 //! meantime is an ordinary error ([`ProcError::is_gone`]).
 
 mod container;
+mod gpu;
 mod tcp;
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
 
 use thiserror::Error;
 
-pub use container::container_id;
+pub use container::{container_id, pod_uid};
 pub use tcp::{Listener, listeners};
 
 /// Most bytes read of one small file (`stat`, `status`, `cgroup`).

@@ -109,3 +109,52 @@ fn a_guess_is_no_exact_stage() {
     assert_eq!((record.confidence, record.flags), (Some(Confidence::Estimated), vec![Flag::NestedGuessed]));
     assert_eq!(record.t_inner_last_byte_out_ns, inner.last_byte_out_ns);
 }
+
+/// An engine that asks another server in the course of its answer, as one that looks over what it says. Both have steps
+/// of their own, `own` and `theirs`.
+fn engine_that_asks(own: &[(u64, u64)], theirs: &[(u64, u64)]) -> crate::request::RequestRecord {
+    const GUARD: u32 = 60;
+    const GUARD_SERVICE: ServiceId = ServiceId(8);
+    let outer = stream(1, 100, &[142, 152]);
+    let inner = Exchange {
+        pid: GUARD,
+        service: Some(GUARD_SERVICE),
+        client: Some(Client { pid: FRONT, tid: 0 }),
+        streaming: Some(false),
+        first_token_ns: None,
+        content: Vec::new(),
+        content_total: 0,
+        output_tokens: None,
+        last_byte_out_ns: Some(118 * MS),
+        ..stream(2, 110, &[117])
+    };
+    let mut news: Vec<Tracked> = [&outer, &inner].into_iter().flat_map(began).collect();
+    let on_guard = |(begin, end): &(u64, u64)| match step(GUARD, *begin, *end) {
+        Tracked::Step { step, .. } => Tracked::Step { service: GUARD_SERVICE, step },
+        other => other,
+    };
+    news.extend(theirs.iter().map(on_guard));
+    news.push(finished(inner));
+    for ((begin, end), written) in own.iter().zip([142, 152]) {
+        news.extend([step(ENGINE, *begin, *end), content(1, written)]);
+    }
+    news.push(finished(outer));
+    one(news)
+}
+
+#[test]
+fn an_engine_that_asks_others_keeps_its_own_stages() {
+    let record = engine_that_asks(&[(120, 140), (141, 150)], &[]);
+    let stage = |name: &str| (1e3 * record.stages[name]).round();
+    assert_eq!((stage("prefill_s"), stage("decode_s")), (20.0, 10.0), "{record:?}");
+    assert_eq!((record.steps, record.inner_count), (Some(2), Some(1)));
+    assert!(record.flags.is_empty(), "{:?}", record.flags);
+}
+
+#[test]
+fn of_two_that_had_steps_the_longer_work_counts_and_that_is_a_guess() {
+    let record = engine_that_asks(&[(120, 140), (141, 150)], &[(112, 116)]);
+    let stage = |name: &str| (1e3 * record.stages[name]).round();
+    assert_eq!((stage("prefill_s"), stage("decode_s")), (20.0, 10.0), "{record:?}");
+    assert_eq!((record.confidence, record.flags), (Some(Confidence::Estimated), vec![Flag::NestedGuessed]));
+}

@@ -133,7 +133,7 @@ fn stream_times(record: &mut RequestRecord, exchange: &Exchange) {
     }
     let Some(first) = exchange.first_token_ns else { return };
     record.ttft_s = exchange.first_byte_in_ns.map(|t| seconds(first.saturating_sub(t)));
-    if exchange.output_tokens.is_none() && exchange.content_total > 0 {
+    if exchange.output_tokens.is_none() && exchange.content_total > 0 && !exchange.content_missed {
         record.tokens_source = Some("chunks".to_owned());
     }
     let all = exchange.content.len() as u64 == exchange.content_total;
@@ -144,9 +144,15 @@ fn stream_times(record: &mut RequestRecord, exchange: &Exchange) {
 }
 
 fn token_gaps(record: &mut RequestRecord, exchange: &Exchange, first: u64) {
-    let tokens = exchange.output_tokens.unwrap_or(exchange.content_total);
-    if let (Some(last), Some(gaps)) = (exchange.content.last(), tokens.checked_sub(1).filter(|n| *n > 0)) {
+    let counted = Some(exchange.content_total).filter(|_| !exchange.content_missed);
+    let gaps = exchange.output_tokens.or(counted).and_then(|tokens| tokens.checked_sub(1)).filter(|n| *n > 0);
+    let last = exchange.content.last().filter(|_| !exchange.end_missed);
+    if let (Some(last), Some(gaps)) = (last, gaps) {
         record.tpot_s = Some(seconds(last.time_ns.saturating_sub(first)) / gaps as f64);
+    }
+    // What lies between two events that follow each other is known only if they do.
+    if exchange.content_missed {
+        return;
     }
     let mut gaps: Vec<u64> =
         exchange.content.windows(2).map(|w| w[1].time_ns.saturating_sub(w[0].time_ns)).collect();

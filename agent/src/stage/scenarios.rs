@@ -337,6 +337,25 @@ fn content_that_was_missed() {
     assert!(record.stage_bounds.contains_key("forward_s"));
 }
 
+/// Events that may be missing make neither a gap between tokens nor a count; the way from first to last stays.
+#[test]
+fn gaps_between_events_of_which_some_were_missed() {
+    let mut exchange = stream(1, 100, &[141, 151, 161]);
+    exchange.flags = vec![Flag::Gap];
+    exchange.content_missed = true;
+    let record = one(vec![read(1, 100), finished(exchange.clone())]);
+    assert_eq!((record.ttft_s, record.tpot_s), (Some(0.042), Some(0.010)));
+    assert_eq!((record.chunks, record.tbt_p50_s, record.tbt_max_s), (Some(3), None, None));
+    assert!(record.tbt_gaps_s.is_empty());
+    exchange.end_missed = true;
+    let record = one(vec![read(1, 100), finished(exchange.clone())]);
+    assert_eq!((record.ttft_s, record.tpot_s), (Some(0.042), None), "the last one may be missing");
+    exchange.end_missed = false;
+    exchange.output_tokens = None;
+    let record = one(vec![read(1, 100), finished(exchange)]);
+    assert_eq!((record.tpot_s, record.tokens_source), (None, None), "nothing to count by");
+}
+
 #[test]
 fn memory_calls_within_the_forward() {
     let call = |begin: u64, end: u64| {
@@ -348,14 +367,16 @@ fn memory_calls_within_the_forward() {
             tgid: ENGINE,
             tid: ENGINE,
         };
-        let memory = cuda::Memory {
+        let memory = wire::memory::Call {
             header,
             enter_ns: begin * MS,
+            context: 0,
             bytes: 1,
             address: 1,
+            other: 0,
             row: 0,
             class: 0,
-            reserved: 0,
+            flags: 0,
             result: 0,
         };
         Tracked::Memory { service: SERVICE, memory }

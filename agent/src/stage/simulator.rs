@@ -407,5 +407,6 @@ pub(super) fn marker(pid: u32, tid: u32, begin: u64, end: u64) -> cuda::Step {
         row: 0,
         flags: 0,
         result: 0,
+        context: 0,
     }
 }

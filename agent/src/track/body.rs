@@ -106,6 +106,11 @@ impl Body {
         self.is_stream()
     }
 
+    /// An event of a stream is being read that has new content, whatever else it may hold.
+    pub(super) fn in_content(&self) -> bool {
+        self.is_stream() && self.facts().is_some_and(Facts::in_content)
+    }
+
     /// Framing was found again after a gap, and the body goes on with these bytes.
     pub(super) fn resume(&mut self, bytes: &[u8]) {
         if let Self::Events(events) = self

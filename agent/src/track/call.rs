@@ -16,6 +16,8 @@ pub(super) enum Call {
     Moved(u64),
     /// The client has closed its side.
     Closed,
+    /// It is none: see [`socket::FLAG_UNSEEN`].
+    Unseen,
     /// A write of nothing.
     Nothing,
     /// A full socket refused a write.
@@ -56,6 +58,7 @@ impl Call {
     pub(super) fn of(data: &socket::Data) -> Self {
         let side = side(data);
         match (u64::try_from(data.result), data.result.wrapping_neg()) {
+            (Ok(0), _) if data.flags & socket::FLAG_UNSEEN != 0 => Self::Unseen,
             (Ok(0), _) if side == Side::Request => Self::Closed,
             (Ok(0), _) => Self::Nothing,
             (Ok(len), _) => Self::Moved(len),

@@ -114,23 +114,23 @@ impl Connections {
         }
     }
 
-    /// The watched process at the other end of a connection.
-    fn client(&mut self, id: SockId) -> Option<Client> {
-        let other = self.table.get(&id)?.other?;
-        let client = self.table.get(&other).map(|c| Client { pid: c.tgid, tid: c.writer_tid });
-        let connection = self.table.get_mut(&id)?;
-        connection.client = client.or(connection.client);
-        connection.client
+    /// The watched process at the other end of a connection, as last seen there; the connection is made if there is none.
+    /// One look-up, and one more where there is such a process.
+    fn client(&mut self, id: SockId, at: Stamp, cx: &mut Context<'_>) -> Option<Client> {
+        let Some(connection) = self.table.get(&id) else {
+            self.insert(id, Connection::new(Role::Unknown, at), at, cx);
+            return None;
+        };
+        let other = connection.other.and_then(|other| self.table.get(&other));
+        other.map(|c| Client { pid: c.tgid, tid: c.writer_tid }).or(connection.client)
     }
 
     /// One call on a socket: its payload is masked when this returns.
     pub(super) fn data(&mut self, data: &socket::Data, payload: Payload<'_>, cx: &mut Context<'_>) {
         let at = Stamp::from(&data.header);
-        if !self.table.contains_key(&data.id) {
-            self.insert(data.id, Connection::new(Role::Unknown, at), at, cx);
-        }
-        cx.client = self.client(data.id);
+        cx.client = self.client(data.id, at, cx);
         let Some(connection) = self.table.get_mut(&data.id) else { return };
+        connection.client = cx.client;
         connection.tgid = at.tgid;
         connection.last_ns = at.time_ns;
         if data.dir == socket::DIR_SEND {
@@ -212,8 +212,12 @@ impl Connections {
 
     /// A connection went to another state.
     pub(super) fn state(&mut self, state: &socket::State, cx: &mut Context<'_>) {
-        cx.client = self.client(state.id);
+        if !self.table.contains_key(&state.id) {
+            return;
+        }
+        cx.client = self.client(state.id, Stamp::from(&state.header), cx);
         let Some(connection) = self.table.get_mut(&state.id) else { return };
+        connection.client = cx.client;
         connection.last_ns = state.header.time_ns;
         // Whichever process of the server has it.
         let local = state.header.tgid != 0;

@@ -130,7 +130,7 @@ pub enum Tracked {
         /// Its service.
         service: ServiceId,
         /// The call.
-        memory: cuda::Memory,
+        memory: wire::memory::Call,
     },
     /// A process of the service ended; its steps stop here.
     ProcessExit {
@@ -143,8 +143,8 @@ pub enum Tracked {
         /// When.
         time_ns: u64,
     },
-    /// Messages share the calls of a connection: what is left out of a long one may be a whole message. Whoever captures
-    /// should leave out less; a replay can't.
+    /// Messages or events share the calls of a connection: what is left out of a long one may be a whole one. Whoever
+    /// captures should leave out less; a replay can't.
     WantWhole(SockId),
     /// Time passes (from the clock observation).
     Tick {
@@ -242,6 +242,11 @@ pub struct Exchange {
     pub content: Vec<ContentEvent>,
     /// Number of content-bearing events.
     pub content_total: u64,
+    /// Content-bearing events may be missing among those that were seen: their number and the gaps between them are
+    /// not known.
+    pub content_missed: bool,
+    /// They may be missing behind the last one that was seen: when the content ended is not known either.
+    pub end_missed: bool,
     /// Several choices interleave: gaps between events are not token gaps.
     pub interleaved: bool,
     /// Prompt tokens that the answer states, those from a cache included.
@@ -286,7 +291,7 @@ impl Exchange {
             reader_tid: self.reader_tid,
             listener: self.listener(),
             probe: self.probe,
-            chunks: (self.content_total > 0).then_some(self.content_total),
+            chunks: (self.content_total > 0 && !self.content_missed).then_some(self.content_total),
             output_tokens: self.output_tokens,
             first_token_ns: self.first_token_ns,
             last_byte_out_ns: self.last_byte_out_ns,

@@ -18,8 +18,10 @@ use crate::{decode::Stamp, health::Health, request::record::Flag};
 
 mod held;
 mod responses;
+mod tunnel;
 
 use held::{Waiting, deliver};
+use tunnel::Tunnel;
 
 /// Requests on one connection that are not answered.
 const MAX_OPEN: usize = 64;
@@ -78,6 +80,8 @@ pub(super) struct Exchanges {
     /// Answers of which it is not known whether the client was there to read them; kept where that may show.
     held: VecDeque<Waiting>,
     holds: bool,
+    /// What the connection has become.
+    tunnel: Option<Tunnel>,
 }
 
 impl Exchanges {
@@ -100,6 +104,7 @@ impl Exchanges {
             arrivals: Arrivals::default(),
             held: VecDeque::new(),
             holds: true,
+            tunnel: None,
         }
     }
 
@@ -131,7 +136,8 @@ impl Exchanges {
 
     /// Exchanges of this process are not over.
     pub(super) fn serves(&self, pid: u32) -> bool {
-        self.open.iter().any(|open| open.exchange.pid == pid)
+        let tunnel = self.tunnel.iter().map(Tunnel::open);
+        self.open.iter().chain(tunnel).any(|open| open.exchange.pid == pid)
     }
 
     /// A request is not read to its end.
@@ -287,11 +293,15 @@ impl Exchanges {
         for open in &mut self.open {
             open.exchange.close_ns.get_or_insert(time_ns);
         }
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.closed(time_ns);
+        }
     }
 
     /// Nothing more comes on this connection, or for all that is open on it.
     pub(super) fn finish_all(&mut self, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
         self.let_go(ending, cx);
+        self.end_tunnel(ending, at, cx);
         let ending = if self.peer_closed_ns.is_some() && ending == Ending::ServerGone {
             Ending::ClientGone
         } else {
@@ -307,7 +317,8 @@ impl Exchanges {
 
     /// Bytes held for what is open.
     pub(super) fn held(&self) -> usize {
-        self.open.iter().map(Open::held).sum::<usize>() + self.waiting()
+        let tunnel = self.tunnel.iter().map(Tunnel::open);
+        self.open.iter().chain(tunnel).map(Open::held).sum::<usize>() + self.waiting()
     }
 
     /// Memory is short: of one exchange the times of its content go, of several all that is open goes out of sight.

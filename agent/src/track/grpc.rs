@@ -1,7 +1,8 @@
 //! gRPC messages in a body: each has a flag and a length before it, and is a document of its own.
 //!
 //! A message's text is masked. Kept are the prefixes, and of the `KServe` v2 inference messages the leading fields that
-//! name the model (protobuf, which writes fields in order): a field that is not next ends the reading of its message.
+//! name the model and its version (protobuf, which writes fields in order): a field that is not next ends the reading of
+//! its message.
 
 use super::{json::Facts, mask::mask_all};
 
@@ -62,6 +63,8 @@ impl Method {
 enum Name {
     /// Field 1 of a request or an answer.
     Model,
+    /// Field 2 of either.
+    Version,
     /// Field 1 of a message of a stream of answers: its text is masked, but that there is one matters.
     Error,
 }
@@ -73,8 +76,8 @@ enum Place {
     Tag(Name),
     /// At its length, or at the length of the message inside ([`None`]).
     Length(Option<Name>, u8),
-    /// In the model's name; so many octets are left.
-    Model(u8),
+    /// In a name; so many octets are left.
+    Name(Name, u8),
     /// Nothing more is read.
     Masked,
 }
@@ -203,14 +206,15 @@ impl Messages {
     /// Takes one octet, with so many behind it in the message; where that leads, or `None` when it is not what could come next.
     fn field(&mut self, octet: u8, behind: u32) -> Option<Place> {
         Some(match self.place {
-            Place::Tag(name) if octet == FIELD_1 => Place::Length(Some(name), 0),
+            Place::Tag(Name::Version) if octet == FIELD_2 => Place::Length(Some(Name::Version), 0),
+            Place::Tag(name) if octet == FIELD_1 && name != Name::Version => Place::Length(Some(name), 0),
             // No error: the answer itself.
             Place::Tag(Name::Error) if octet == FIELD_2 => Place::Length(None, 0),
-            Place::Length(Some(Name::Model), _)
+            Place::Length(Some(name @ (Name::Model | Name::Version)), _)
                 if (1..=MAX_NAME).contains(&octet) && u32::from(octet) <= behind =>
             {
                 self.name.clear();
-                Place::Model(octet)
+                Place::Name(name, octet)
             }
             Place::Length(Some(Name::Error), _) if octet > 0 => {
                 self.facts.error = true;
@@ -220,16 +224,23 @@ impl Messages {
             // The length of the message inside is a varint of at most five octets.
             Place::Length(None, n) if octet >= 0x80 && n < 4 => Place::Length(None, n + 1),
             Place::Length(None, _) if octet < 0x80 => Place::Tag(Name::Model),
-            Place::Model(left) if is_name(octet) => {
+            Place::Name(name, left) if is_name(octet) => {
                 self.name.push(octet);
-                if left > 1 {
-                    return Some(Place::Model(left - 1));
-                }
-                self.facts.model = std::str::from_utf8(&self.name).ok().map(str::to_owned);
-                Place::Masked
+                if left > 1 { Place::Name(name, left - 1) } else { self.named(name) }
             }
             _ => return None,
         })
+    }
+
+    /// A name is complete; where that leads.
+    fn named(&mut self, name: Name) -> Place {
+        let text = std::str::from_utf8(&self.name).ok().map(str::to_owned);
+        if name == Name::Version {
+            self.facts.version = text;
+            return Place::Masked;
+        }
+        self.facts.model = text;
+        Place::Tag(Name::Version)
     }
 }
 
@@ -279,7 +290,29 @@ mod tests {
         let bytes = [message(&infer("llm", b"\x12\x01secret")), message(b"")].concat();
         let (whole, model, error, masked) = read(Method::Infer, false, &bytes);
         assert_eq!((whole, model.as_deref(), error), (2, Some("llm"), false));
-        assert_eq!(masked, [message(&infer("llm", b"xxxxxxxx")), message(b"")].concat());
+        assert_eq!(masked, [message(&infer("llm", b"\x12\x01sxxxxx")), message(b"")].concat());
+    }
+
+    #[test]
+    fn the_version_is_read_where_it_is_next() {
+        for (rest, version, left) in [
+            (&b"\x12\x013\x1a\x06secret"[..], Some("3"), &b"\x12\x013xxxxxxxx"[..]),
+            (b"\x1a\x06secret", None, b"\x1axxxxxxx"),
+            (b"\x12\x00secret", None, b"\x12\x00xxxxxx"),
+            (b"\x12\x7fsecret", None, b"\x12\x7fxxxxxx"),
+            (b"\x0a\x016secret", None, b"\x0axxxxxxxx"),
+        ] {
+            let mut bytes = message(&infer("llm", rest));
+            let mut messages = Messages::new(Method::Infer, true);
+            messages.feed(&mut bytes);
+            let facts = messages.facts();
+            assert_eq!(
+                (facts.model.as_deref(), facts.version.as_deref()),
+                (Some("llm"), version),
+                "{rest:?}"
+            );
+            assert_eq!(bytes, message(&infer("llm", left)), "{rest:?}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! not known any more.
 
 mod control;
+mod ends;
 mod fields;
 mod find;
 mod frame;
@@ -139,7 +140,8 @@ impl Http2 {
         match Call::of(data) {
             Call::Moved(len) => self.bytes(side(data), data, len, payload, cx),
             Call::Closed => self.streams.client_closed(at.time_ns),
-            Call::Nothing => {}
+            // The next call shows it as well.
+            Call::Unseen | Call::Nothing => {}
             Call::Refused => self.streams.refused(at.time_ns),
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
             Call::Failed => cx.health.ignore("socket_error"),
@@ -353,53 +355,6 @@ impl Http2 {
         if end {
             self.streams.end(side, id, unseen, at, cx);
         }
-    }
-
-    /// The client has acknowledged what was written.
-    pub(super) fn ack(&mut self, ack: &socket::Ack, cx: &mut Context<'_>) {
-        self.streams.deliveries.acked(ack, cx.out);
-    }
-
-    /// The connection is out of sight: no acknowledgement will come.
-    pub(super) fn give_up_deliveries(&mut self, cx: &mut Context<'_>) {
-        self.streams.deliveries.give_up(cx.out);
-    }
-
-    /// The connection went to another state.
-    pub(super) fn state(&mut self, state: &socket::State, local: bool, cx: &mut Context<'_>) {
-        let at = Stamp::from(&state.header);
-        match (state.old, state.new) {
-            (_, socket::tcp::CLOSE_WAIT) => self.streams.client_closed(at.time_ns),
-            // As on a connection of HTTP/1: a reset by the client, after which something may still be read ...
-            (socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) if !local => {
-                self.streams.client_closed(at.time_ns);
-                self.streams.finish_all(Ending::ClientGone, at, cx);
-            }
-            // ... the client had closed, also before what was read since ...
-            (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
-                self.streams.client_closed(at.time_ns);
-                self.finish(Ending::ServerGone, "after_close", at, cx);
-            }
-            // ... and nothing more is read.
-            (socket::tcp::CLOSE, socket::tcp::CLOSE) => {
-                self.finish(Ending::ClientGone, "after_close", at, cx);
-            }
-            (_, socket::tcp::FIN_WAIT1 | socket::tcp::CLOSE) => {
-                self.finish(Ending::ServerGone, "after_close", at, cx);
-            }
-            _ => {}
-        }
-    }
-
-    /// Ends what is open; whatever comes after is of no use.
-    pub(super) fn finish(&mut self, ending: Ending, why: &'static str, at: Stamp, cx: &mut Context<'_>) {
-        self.streams.finish_all(ending, at, cx);
-        for half in &mut self.halves {
-            half.lose_headers();
-            half.frames.lose();
-        }
-        self.closed.get_or_insert(why);
-        self.recount(cx);
     }
 }
 

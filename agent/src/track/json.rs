@@ -10,21 +10,25 @@
 mod act;
 mod facts;
 mod grammar;
+mod growth;
 mod keys;
 mod lost;
 mod nesting;
 mod place;
+mod reasons;
 mod rules;
 mod scalar;
 
 use act::Act;
 pub(super) use act::Engine;
-pub(super) use facts::{Facts, is_filter};
+pub(super) use facts::Facts;
 pub(super) use grammar::Grammar;
 use keys::{Key, KeyMatch, Word, WordMatch};
+use lost::Believed;
 use lost::Lost;
 use nesting::{Kind, Level, MAX_DEPTH};
 use place::Place;
+pub(super) use reasons::{is_context, is_filter, is_length};
 use scalar::{Digits, mask_back};
 
 use super::mask::masked;
@@ -76,6 +80,8 @@ pub(super) struct Lexer {
     gap: bool,
     /// How far outside of the first known object after a gap: the root's members are the outermost.
     outwards: u32,
+    /// The model's name that was found after the gap, in the bytes that are being read.
+    believed: Option<Believed>,
     facts: Facts,
 }
 
@@ -89,10 +95,11 @@ impl Lexer {
             depth: 0,
             key: Key::OTHER,
             kept: Vec::new(),
-            word: WordMatch::new(),
+            word: WordMatch::new(false),
             len: 0,
             gap: false,
             outwards: 0,
+            believed: None,
             facts: Facts::default(),
         }
     }
@@ -144,31 +151,42 @@ impl Lexer {
     pub(super) fn gap(&mut self) {
         self.gap = true;
         if !self.failed() {
+            if matches!(self.state, State::Text(Act::Growth) | State::TextEscape(Act::Growth)) {
+                self.facts.text_goes_on(self.len);
+            }
+            self.facts.gap(self.top().act == Act::Ids);
             self.depth = 0;
             self.outwards = 0;
-            self.facts.forget_origin();
             self.state = State::Lost(Lost::Start);
         }
     }
 
     /// Reads and masks the next bytes.
     pub(super) fn feed(&mut self, bytes: &mut [u8]) {
-        let (mut at, mut name_start) = (0, 0);
+        let (mut at, mut name_start, mut text_start) = (0, 0, 0);
         while at < bytes.len() {
             at = match self.state {
-                State::Text(act) => self.text(act, bytes, at),
+                State::Text(act) => {
+                    let next = self.text(act, bytes, at);
+                    self.believe(act, bytes, text_start..next);
+                    next
+                }
                 State::Failed => {
                     bytes[at] = masked(bytes[at]);
                     at + 1
                 }
                 State::InName(name) => self.name(name, bytes, at, name_start),
                 State::Lost(lost) => self.lost(lost, bytes, at, &mut name_start),
+                State::TextEscape(_) => self.step(bytes, at),
                 _ => {
-                    name_start = at + 1;
-                    self.step(bytes, at)
+                    (name_start, text_start) = (at + 1, at + 1);
+                    let next = self.step(bytes, at);
+                    self.doubt(bytes);
+                    next
                 }
             };
         }
+        self.leave(bytes, text_start);
     }
 
     /// Bytes outside of strings; where to go on.
@@ -218,14 +236,19 @@ impl Lexer {
         match self.top().act {
             Act::Content => self.facts.mark_content(),
             Act::Whole => self.facts.mark_any_content(),
+            Act::Ids => self.facts.add_id(),
+            Act::Tensor if matches!(*b, b'-' | b'0'..=b'9') => self.facts.mark_numbers(),
             _ => {}
         }
         let (place, act) = self.coming();
         self.facts.seen(act);
         match *b {
             b'"' => {
+                if act == Act::Tensor {
+                    self.facts.mark_text();
+                }
                 self.kept.clear();
-                self.word = WordMatch::new();
+                self.word = WordMatch::new(act != Act::Word);
                 self.len = 0;
                 self.state = State::Text(act.on_text());
             }

@@ -1,11 +1,13 @@
 //! One exchange that is not over, and how it ends.
 
+mod outcome;
+
 use super::{
     ContentEvent, Exchange, ExchangeId, MAX_CONTENT,
     api::{self, Api},
     body::Body,
     http1::{Side, head},
-    json::{Facts, Grammar, is_filter},
+    json::{Facts, Grammar},
     memory,
 };
 use crate::{
@@ -18,12 +20,13 @@ use crate::{
 pub(super) enum Ending {
     /// The response's last byte was written.
     Complete,
-    /// The same, but the client had ended its side, and nothing tells whether it still read.
-    Unconfirmed,
     /// The client closed or reset the connection.
     ClientGone,
     /// The server closed the connection or died.
     ServerGone,
+    /// The response's last byte was written, but its client had ended its side by then, and nothing tells whether it
+    /// still read.
+    Unread,
     /// It went out of sight.
     OutOfSight,
 }
@@ -69,6 +72,13 @@ pub(super) struct Open {
     sure_content: usize,
     /// So many times of its content are kept.
     most_content: usize,
+    /// Content may be missing before the first that is seen.
+    first_unsure: bool,
+    /// The first content event lies around bytes that were left out of a call that ended then: it is known only if the
+    /// event was over with that call.
+    spans_ns: Option<u64>,
+    /// The request was read, and has no largest length of the answer.
+    names_no_limit: bool,
 }
 
 impl Open {
@@ -87,11 +97,32 @@ impl Open {
             lost_bytes: 0,
             sure_content: 0,
             most_content: MAX_CONTENT,
+            first_unsure: false,
+            spans_ns: None,
+            names_no_limit: false,
         }
     }
 
     /// Adds a warning.
     pub(super) fn flag(&mut self, flag: Flag) {
+        self.first_unsure |= flag == Flag::Gap;
+        self.warn(flag);
+    }
+
+    /// Bytes of its events are missing: of calls of which nothing is known, or left out of one that ended `at`.
+    /// `in_content`: the event around them has new content. Whatever else is missing comes behind it.
+    pub(super) fn miss_events(&mut self, at: Option<Stamp>, in_content: bool) {
+        let within = at.filter(|_| in_content).map(|at| at.time_ns);
+        if self.exchange.content_total == 0 {
+            let is_same = self.spans_ns.is_none() || self.spans_ns == within;
+            self.first_unsure |= within.is_none() || !is_same;
+            self.spans_ns = within;
+        }
+        (self.exchange.content_missed, self.exchange.end_missed) = (true, true);
+        self.warn(Flag::Gap);
+    }
+
+    fn warn(&mut self, flag: Flag) {
         if !self.exchange.flags.contains(&flag) {
             self.exchange.flags.push(flag);
         }
@@ -153,6 +184,7 @@ impl Open {
             exchange.streaming = if body.whole() { self.api.streams(facts.stream) } else { facts.stream };
         }
         exchange.max_tokens = facts.max_tokens;
+        self.names_no_limit = body.whole() && facts.max_tokens.is_none();
         exchange.include_usage = facts.include_usage;
     }
 
@@ -235,12 +267,14 @@ impl Open {
         // The first one that was seen is the first only if nothing before it was missed.
         let first = self.exchange.content_total == 0
             && self.exchange.first_byte_out_ns.is_some()
-            && !self.flagged(Flag::Gap);
+            && !self.first_unsure
+            && self.spans_ns.is_none_or(|call| call == event.time_ns);
         let exchange = &mut *self.exchange;
         if first {
             exchange.first_token_ns = Some(event.time_ns);
         }
         exchange.content_total += 1;
+        exchange.end_missed = false;
         let kept = exchange.content.len() < self.most_content;
         if kept {
             exchange.content.push(event);
@@ -280,6 +314,7 @@ impl Open {
         }
         let exchange = &mut *self.exchange;
         exchange.content.truncate(self.sure_content);
+        (exchange.content_missed, exchange.end_missed) = (true, true);
         exchange.last_byte_out_ns = None;
         exchange.finish_reason = None;
         exchange.input_tokens = None;
@@ -324,102 +359,8 @@ impl Open {
         exchange.output_tokens = facts.output_tokens();
         exchange.tokens_source = facts.tokens_source();
         exchange.interleaved = facts.interleaved;
-    }
-
-    /// Outcome of a whole gRPC call that HTTP thinks well of, by its status' place among those of HTTP.
-    fn grpc_outcome(&self, body: &Body) -> Outcome {
-        match self.grpc {
-            Grpc::Missing if self.flagged(Flag::Gap) => Outcome::Unknown,
-            Grpc::Missing => Outcome::Truncated,
-            Grpc::Unknown => Outcome::Unknown,
-            Grpc::No | Grpc::Status(0) => self.success(body),
-            // DEADLINE_EXCEEDED.
-            Grpc::Status(4) => Outcome::Timeout,
-            // UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, and what no standard names.
-            Grpc::Status(2 | 12..=15 | 17..) => Outcome::Server5xx,
-            Grpc::Status(_) => Outcome::Client4xx,
-        }
-    }
-
-    fn outcome(&self, ending: Ending, body: &Body) -> Outcome {
-        match ending {
-            // With the end marker out, what happens to the connection is no longer the answer's matter.
-            _ if body.done() => self.answered(body),
-            Ending::Complete => self.answered(body),
-            Ending::ClientGone | Ending::ServerGone | Ending::Unconfirmed if self.is_overdue() => {
-                Outcome::Timeout
-            }
-            // What it was is the answer's own, whoever read it.
-            Ending::Unconfirmed if self.exchange.status.is_some_and(|status| status >= 400) => {
-                self.answered(body)
-            }
-            Ending::Unconfirmed => Outcome::Unknown,
-            Ending::ClientGone => Outcome::ClientDisconnect,
-            Ending::ServerGone => Outcome::Truncated,
-            Ending::OutOfSight => match self.exchange.status {
-                Some(status) if status >= 400 => self.answered(body),
-                _ if body.facts().is_some_and(|f| f.finish_reason().is_some() || f.error) => {
-                    self.answered(body)
-                }
-                _ => Outcome::Unknown,
-            },
-        }
-    }
-
-    /// It was given up when the client's own time limit was over: to a tenth, since the limit runs where the client is,
-    /// and is rounded.
-    fn is_overdue(&self) -> bool {
-        let exchange = &self.exchange;
-        let lasted =
-            exchange.close_ns.zip(exchange.first_byte_in_ns).map(|(end, begin)| end.saturating_sub(begin));
-        lasted.zip(exchange.timeout_ns).is_some_and(|(lasted, limit)| lasted >= limit - limit / 10)
-    }
-
-    /// Outcome of a whole answer.
-    fn answered(&self, body: &Body) -> Outcome {
-        match self.exchange.status {
-            Some(408 | 504) => Outcome::Timeout,
-            Some(400..=499) => Outcome::Client4xx,
-            Some(500..) => Outcome::Server5xx,
-            Some(200..=299) => self.grpc_outcome(body),
-            Some(_) => Outcome::Ok,
-            // The agent came in the middle: only the body can tell.
-            None if body.done() || body.facts().is_some_and(|f| f.finish_reason().is_some() || f.error) => {
-                self.success(body)
-            }
-            None => Outcome::Unknown,
-        }
-    }
-
-    /// Outcome of a 2xx answer.
-    fn success(&self, body: &Body) -> Outcome {
-        let Some(facts) = body.facts() else { return Outcome::Ok };
-        match facts.finish_reason() {
-            _ if facts.error => return Outcome::InBandError,
-            Some("error") => return Outcome::InBandError,
-            Some(reason) if is_filter(reason) => return Outcome::ContentFilter,
-            // The engine gave the request up, and the client did not.
-            Some("abort") => return Outcome::Truncated,
-            // Nothing was asked for but the model itself.
-            Some("load" | "unload") => return Outcome::Ok,
-            _ => {}
-        }
-        let finished = facts.finish_reason().is_some();
-        if self.exchange.status.is_none() || !body.readable() {
-            return Outcome::Ok;
-        }
-        let gap = self.flagged(Flag::Gap);
-        if self.api.marks_end && body.is_stream() && !body.done() && !finished {
-            return if gap { Outcome::Unknown } else { Outcome::Truncated };
-        }
-        let counted = gap && facts.output_tokens().is_some_and(|n| n > 0);
-        if !self.api.generates || facts.has_content() || counted {
-            return Outcome::Ok;
-        }
-        match (gap, finished) {
-            (false, _) => Outcome::EmptyOutput,
-            (true, true) => Outcome::Ok,
-            (true, false) => Outcome::Unknown,
-        }
+        let (doubts, ends_in_doubt) = facts.doubts();
+        exchange.content_missed |= doubts;
+        exchange.end_missed |= ends_in_doubt;
     }
 }

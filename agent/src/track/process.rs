@@ -2,12 +2,16 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use wire::process::Process as Record;
 
-use super::{ServiceId, service::Services};
+use super::ServiceId;
 use crate::{decode::ProcessSeen, health::Health};
 
+/// Services that are told apart in one run.
+pub(super) const MAX_SERVICES: usize = 4096;
+/// Listening ports remembered per service.
+const MAX_PORTS: usize = 256;
 /// Ended processes whose name is still known, for records that are finished after them.
 const MAX_ENDED: usize = 1024;
 
@@ -21,12 +25,25 @@ struct Process {
     ended: bool,
 }
 
+#[derive(Debug)]
+struct Service {
+    key: String,
+    name: String,
+    /// Processes of it in the table, those that ended lately among them. Without any, it is forgotten.
+    processes: usize,
+    /// Those of them that have not ended.
+    living: usize,
+    ports: FxHashSet<(u32, u16)>,
+}
+
 /// The processes of services.
 #[derive(Debug)]
 pub(super) struct Processes {
     max: usize,
     by_pid: FxHashMap<u32, Process>,
-    services: Services,
+    services: FxHashMap<ServiceId, Service>,
+    next_service: u32,
+    by_key: FxHashMap<String, ServiceId>,
     /// Ended processes, oldest first.
     ended: VecDeque<u32>,
 }
@@ -34,7 +51,14 @@ pub(super) struct Processes {
 impl Processes {
     /// None yet; at most `max`.
     pub(super) fn new(max: usize) -> Self {
-        Self { max, by_pid: FxHashMap::default(), services: Services::default(), ended: VecDeque::new() }
+        Self {
+            max,
+            by_pid: FxHashMap::default(),
+            services: FxHashMap::default(),
+            next_service: 0,
+            by_key: FxHashMap::default(),
+            ended: VecDeque::new(),
+        }
     }
 
     /// Service of a living process.
@@ -42,9 +66,9 @@ impl Processes {
         self.by_pid.get(&pid).filter(|p| !p.ended).map(|p| p.service)
     }
 
-    /// The services.
-    pub(super) fn services(&self) -> &Services {
-        &self.services
+    /// Name of a service; empty for an id that was never given.
+    pub(super) fn service_name(&self, id: ServiceId) -> &str {
+        self.services.get(&id).map_or("", |service| service.name.as_str())
     }
 
     /// Name of a process, also of one that ended lately.
@@ -59,14 +83,15 @@ impl Processes {
 
     /// The process's service listens there.
     pub(super) fn listens(&self, pid: u32, netns: u32, port: u16) -> bool {
-        self.service(pid).is_some_and(|id| self.services.listens(id, netns, port))
+        let service = self.service(pid).and_then(|id| self.services.get(&id));
+        service.is_some_and(|service| service.ports.contains(&(netns, port)))
     }
 
     /// A process of a service was seen. If another one had its number and the end of that was missed: its service.
     pub(super) fn seen(&mut self, seen: &ProcessSeen, health: &mut Health) -> Option<ServiceId> {
-        let service = self.services.intern(seen, health)?;
+        let service = self.intern(&seen.service, &seen.service_name, health)?;
         for port in &seen.ports {
-            self.services.add_port(service, (port.netns, port.port), health);
+            self.add_port(service, (port.netns, port.port), health);
         }
         let ticks = seen.start_ticks;
         let stale = |p: &&Process| !p.ended && p.start_ticks != 0 && p.start_ticks != ticks;
@@ -82,31 +107,115 @@ impl Processes {
         before
     }
 
+    /// A process calls CUDA and is watched from this call on, before anything else is known of it. Those of one name are
+    /// one service, until it is known better.
+    pub(super) fn admitted(&mut self, record: &Record, health: &mut Health) {
+        let pid = record.header.tgid;
+        if self.service(pid).is_some() {
+            return;
+        }
+        let comm = comm(&record.comm);
+        if let Some(service) = self.intern(&format!("comm:{comm}"), &comm, health) {
+            let process = Process { service, comm, container: None, start_ticks: 0, ended: false };
+            self.insert(pid, process, health);
+        }
+    }
+
+    fn intern(&mut self, key: &str, name: &str, health: &mut Health) -> Option<ServiceId> {
+        if let Some(id) = self.by_key.get(key) {
+            if let Some(service) = self.services.get_mut(id).filter(|service| service.name != name) {
+                name.clone_into(&mut service.name);
+            }
+            return Some(*id);
+        }
+        while self.services.len() >= MAX_SERVICES {
+            let Some(oldest) = self.ended.pop_front() else {
+                health.ignore("service_table_full");
+                return None;
+            };
+            self.forget(oldest);
+        }
+        let id = ServiceId(self.next_service);
+        self.next_service = self.next_service.checked_add(1)?;
+        let (key, name) = (key.to_owned(), name.to_owned());
+        self.by_key.insert(key.clone(), id);
+        self.services.insert(id, Service { key, name, processes: 0, living: 0, ports: FxHashSet::default() });
+        Some(id)
+    }
+
+    fn add_port(&mut self, service: ServiceId, port: (u32, u16), health: &mut Health) {
+        let Some(ports) = self.services.get_mut(&service).map(|service| &mut service.ports) else { return };
+        if ports.len() < MAX_PORTS {
+            ports.insert(port);
+        } else if !ports.contains(&port) {
+            health.ignore("port_table_full");
+        }
+    }
+
     fn insert(&mut self, pid: u32, process: Process, health: &mut Health) {
         while self.by_pid.len() >= self.max && !self.by_pid.contains_key(&pid) {
             let Some(oldest) = self.ended.pop_front() else {
                 health.ignore("process_table_full");
-                return;
+                return self.forget_unused(process.service);
             };
             self.forget(oldest);
         }
-        self.services.joined(process.service);
-        if let Some(before) = self.by_pid.insert(pid, process).filter(|p| !p.ended) {
-            self.services.left(before.service);
+        if let Some(service) = self.services.get_mut(&process.service) {
+            service.processes += 1;
+            service.living += 1;
+        }
+        if let Some(before) = self.by_pid.insert(pid, process) {
+            self.ended_one(before.service, !before.ended);
+            self.leave(before.service);
+        }
+    }
+
+    /// One process of the service has ended, if it `was_living`.
+    fn ended_one(&mut self, id: ServiceId, was_living: bool) {
+        if let Some(service) = self.services.get_mut(&id).filter(|_| was_living) {
+            service.living = service.living.saturating_sub(1);
+        }
+    }
+
+    /// A process of the service runs, as far as is known.
+    pub(super) fn is_living(&self, id: ServiceId) -> bool {
+        self.services.get(&id).is_some_and(|service| service.living > 0)
+    }
+
+    /// The service has processes, or had some lately.
+    pub(super) fn knows(&self, id: ServiceId) -> bool {
+        self.services.contains_key(&id)
+    }
+
+    /// One process of the service less.
+    fn leave(&mut self, id: ServiceId) {
+        if let Some(service) = self.services.get_mut(&id) {
+            service.processes = service.processes.saturating_sub(1);
+        }
+        self.forget_unused(id);
+    }
+
+    /// Drops a service without processes.
+    fn forget_unused(&mut self, id: ServiceId) {
+        if let Some(service) = self.services.get(&id).filter(|service| service.processes == 0) {
+            self.by_key.remove(&service.key);
+            self.services.remove(&id);
         }
     }
 
     /// Drops an ended process, unless its number is in use again.
     fn forget(&mut self, pid: u32) {
-        if self.by_pid.get(&pid).is_some_and(|p| p.ended) {
-            self.by_pid.remove(&pid);
+        if self.by_pid.get(&pid).is_some_and(|p| p.ended)
+            && let Some(process) = self.by_pid.remove(&pid)
+        {
+            self.leave(process.service);
         }
     }
 
     /// A process listens on one more port.
     pub(super) fn listen(&mut self, pid: u32, netns: u32, port: u16, health: &mut Health) {
         if let Some(service) = self.service(pid) {
-            self.services.add_port(service, (netns, port), health);
+            self.add_port(service, (netns, port), health);
         }
     }
 
@@ -136,7 +245,7 @@ impl Processes {
         }
         process.ended = true;
         let service = process.service;
-        self.services.left(service);
+        self.ended_one(service, true);
         self.ended.push_back(pid);
         if self.ended.len() > MAX_ENDED
             && let Some(oldest) = self.ended.pop_front()
@@ -195,7 +304,7 @@ mod tests {
         assert_eq!(table.exit(2, 0), Some(ServiceId(0)));
         assert_eq!(table.exit(2, 0), None);
         assert_eq!((table.service(2), table.comm(2)), (None, Some("worker")));
-        assert_eq!(table.services().name(ServiceId(0)), "name of a");
+        assert_eq!(table.service_name(ServiceId(0)), "name of a");
     }
 
     #[test]
@@ -207,6 +316,32 @@ mod tests {
         assert_eq!(table.exit(1, 5), None);
         assert_eq!(table.service(1), Some(ServiceId(1)));
         assert_eq!(table.exit(1, 6), Some(ServiceId(1)));
+    }
+
+    #[test]
+    fn a_service_goes_with_its_last_process() {
+        let (mut table, mut health) = (Processes::new(16_384), Health::default());
+        for n in 0..20_000_u32 {
+            table.admitted(&record(n + 1, n + 1), &mut health);
+            table.seen(&seen(n + 1, u64::from(n) + 1, &format!("service {n}")), &mut health);
+            assert!(table.service(n + 1).is_some(), "{n}: {health:?}");
+            table.exit(n + 1, 0);
+        }
+        assert!(table.services.len() <= MAX_ENDED + 1, "{}", table.services.len());
+        assert_eq!(table.services.len(), table.by_key.len());
+        assert_eq!(health.ignored, std::collections::BTreeMap::new());
+    }
+
+    #[test]
+    fn a_process_that_calls_before_it_is_known_goes_by_its_name() {
+        let (mut table, mut health) = (Processes::new(8), Health::default());
+        table.admitted(&record(7, 7), &mut health);
+        let early = table.service(7).unwrap();
+        assert_eq!(table.service_name(early), "worker");
+        table.admitted(&record(8, 8), &mut health);
+        assert_eq!(table.service(8), Some(early));
+        assert_eq!(table.seen(&seen(7, 5, "a"), &mut health), None, "it did not end");
+        assert_eq!(table.service_name(table.service(7).unwrap()), "name of a");
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Server {
 
     /// Number of the oldest open exchange.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.exchanges.open().front().map(|open| open.id.0)
+        self.exchanges.tunnel_id().or_else(|| self.exchanges.open().front().map(|open| open.id.0))
     }
 
     /// One call on the socket.
@@ -94,6 +94,7 @@ impl Server {
         match Call::of(data) {
             Call::Moved(len) => self.bytes(side(data), data, len, payload, cx),
             Call::Closed => self.exchanges.client_closed(at.time_ns),
+            Call::Unseen => self.went_unseen(data, cx),
             Call::Nothing => {}
             Call::Refused => self.exchanges.refused(at.time_ns),
             Call::Gone => self.finish(Ending::ClientGone, "after_close", at, cx),
@@ -150,6 +151,12 @@ impl Server {
             return;
         };
         *expected = Some(data.offset.saturating_add(len));
+        if self.exchanges.is_tunnel() {
+            mask_all(head);
+            mask_all(tail);
+            self.exchanges.through_tunnel(side, missing.saturating_add(len));
+            return cx.health.ignore("upgraded");
+        }
         self.account(side, data, len, at);
         if missing > 0 {
             cx.health.ignore("socket_bytes_missing");
@@ -166,7 +173,9 @@ impl Server {
             self.switched = Some(captured - left);
             return;
         }
-        if middle > 0 {
+        if middle > 0 && self.exchanges.is_tunnel() {
+            self.exchanges.through_tunnel(side, middle);
+        } else if middle > 0 {
             if side == Side::Request {
                 self.exchanges.arrivals().reach(len - tail.len() as u64);
             }
@@ -304,7 +313,16 @@ impl Server {
         let connect =
             self.exchanges.open().front().is_some_and(|o| o.exchange.method.as_deref() == Some("CONNECT"));
         if response.status == 101 || (connect && response.status < 300) {
-            self.exchanges.response_end(at, &mut self.deliveries, cx);
+            self.leave_http(at, cx);
+        }
+    }
+
+    /// The first exchange's answer is the last of HTTP on this connection.
+    fn leave_http(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        let is_told = self.exchanges.become_tunnel(cx);
+        self.requests.lose();
+        self.responses.lose();
+        if !is_told {
             self.finish(Ending::OutOfSight, "upgraded", at, cx);
         }
     }

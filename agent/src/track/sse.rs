@@ -147,6 +147,10 @@ impl Sse {
                 *at += 1;
                 Line::Done(n + 1)
             }
+            Line::Done(n) if usize::from(n) == DONE.len() && matches!(b, b' ' | b'\t') => {
+                *at += 1;
+                Line::Done(n)
+            }
             // It was the beginning of an array instead.
             Line::Done(1) => {
                 self.lexer.feed(&mut [b'[']);
@@ -249,6 +253,20 @@ mod tests {
         let pieces: Vec<&str> = bytes.iter().map(String::as_str).collect();
         assert_eq!(events(&pieces), (3, masked, true));
         assert_eq!(events(&[TOKEN]).0, 0);
+    }
+
+    #[test]
+    fn blanks_around_the_end_marker_change_nothing() {
+        for marker in ["data: [DONE] ", "data:  [DONE]\t ", "data:[DONE]"] {
+            for end in ["\n\n", "\r\n\r\n"] {
+                let (events, masked, done) = events(&[TOKEN, "\n\n", marker, end]);
+                assert_eq!((events, done), (1, true), "{marker:?}");
+                assert!(masked.ends_with(&format!("{marker}{end}")), "{masked:?}");
+            }
+        }
+        for other in ["data: [DONE] x", "data: [DONE]]", "data: [DO NE]"] {
+            assert!(!events(&[other, "\n\n"]).2, "{other}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod closes;
 mod ends;
 mod framing;
 mod http2;
+mod long;
 mod losses;
 mod memory;
 mod network;
@@ -13,5 +14,6 @@ mod pieces;
 mod rig;
 mod roles;
 mod streams;
+mod tunnels;
 
 pub(super) use rig::Lcg;

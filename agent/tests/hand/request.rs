@@ -99,6 +99,7 @@ fn step(first_ns: u64, result_ns: u64) -> Vec<u8> {
         row: 0,
         flags: 0,
         result: 0,
+        context: 0,
     }
     .as_bytes()
     .to_vec()

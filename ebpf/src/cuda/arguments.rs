@@ -3,7 +3,7 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_probe_read_user};
-use aya_ebpf::programs::ProbeContext;
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use wire::cookie::{Argument, Class, Loc, Packed};
 use wire::counter::Counter;
 
@@ -25,6 +25,24 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn class(self) -> Result<Class, Stop> {
         self.cookie.class().ok_or(Stop::Count(Counter::BadCookie))
+    }
+
+    /// Where the return address is.
+    #[inline(always)]
+    pub(crate) fn stack(self) -> u64 {
+        stack_pointer(&ProbeContext::new(self.regs.cast()))
+    }
+
+    /// Where the probe is.
+    #[inline(always)]
+    pub(crate) fn place(self) -> u64 {
+        instruction_pointer(&ProbeContext::new(self.regs.cast()))
+    }
+
+    /// An argument in its register.
+    #[inline(always)]
+    pub(crate) fn register(self, index: u8) -> u64 {
+        register(&ProbeContext::new(self.regs.cast()), index)
     }
 
     /// The argument, 0 if the function has none.
@@ -92,4 +110,30 @@ fn stack_pointer(context: &ProbeContext) -> u64 {
 fn stack_pointer(context: &ProbeContext) -> u64 {
     // SAFETY: the context is the registers.
     unsafe { (*context.regs).sp }
+}
+
+/// How much higher the stack is when a function has returned than when it was entered.
+#[cfg(bpf_target_arch = "x86_64")]
+pub(crate) const RETURN_POPS: u64 = 8;
+#[cfg(bpf_target_arch = "aarch64")]
+pub(crate) const RETURN_POPS: u64 = 0;
+
+/// Where the stack is when the function has returned.
+#[inline(always)]
+pub(crate) fn return_stack_pointer(context: &RetProbeContext) -> u64 {
+    stack_pointer(&ProbeContext::new(context.regs.cast()))
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn instruction_pointer(context: &ProbeContext) -> u64 {
+    // SAFETY: the context is the registers.
+    unsafe { (*context.regs).rip }
+}
+
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+fn instruction_pointer(context: &ProbeContext) -> u64 {
+    // SAFETY: the context is the registers.
+    unsafe { (*context.regs).pc }
 }

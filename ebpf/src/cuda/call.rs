@@ -18,20 +18,32 @@ pub(crate) struct SyncCall {
     pub(crate) stream: Word,
     /// Handle of the event waited for, 0 for none.
     pub(crate) event: Word,
-    /// 1 if it covers every stream of the process; `clock` is not used then.
+    /// 1 if it covers every stream of the context; `clock` is not used then.
     pub(crate) is_wide: Word,
+    /// The context whose streams it covers then; 0 covers those of all.
+    pub(crate) context: Word,
     pub(crate) clock: Clock,
 }
 
-/// An allocation or a free.
+/// A memory call.
 #[repr(C)]
 pub(crate) struct MemoryCall {
     pub(crate) enter_ns: Word,
+    /// Where the stack was when it was entered.
+    pub(crate) stack: Word,
     pub(crate) row: Word,
     pub(crate) class: Word,
     pub(crate) bytes: Word,
-    /// Where the address will be (allocation), or the address (free).
+    /// Where the address or handle will be, or the address or handle.
     pub(crate) object: Word,
+    /// What the class adds, or where it will be.
+    pub(crate) other: Word,
+    /// One more argument, where the class has one.
+    pub(crate) extra: Word,
+    /// Not 0 if sizes and addresses are of 32 bits.
+    pub(crate) is_narrow: Word,
+    /// `CALL_ESTIMATED`, or 0.
+    pub(crate) is_estimated: Word,
 }
 
 /// A fresh entry for the thread. One that is still there belongs to a call whose return was missed.
@@ -63,10 +75,9 @@ pub(crate) fn begin_memory(task: Task) -> Result<&'static MemoryCall, Stop> {
     unsafe { MEMORY_CALLS.get(task.0) }.ok_or(Stop::Count(Counter::MapFull))
 }
 
-/// As [`current_sync`].
+/// The thread's memory call.
 #[inline(always)]
-pub(crate) fn current_memory(task: Task, row: u16) -> Result<&'static MemoryCall, Stop> {
+pub(crate) fn current_memory(task: Task) -> Result<&'static MemoryCall, Stop> {
     // SAFETY: as above.
-    let call = unsafe { MEMORY_CALLS.get(task.0) };
-    call.filter(|call| call.row.get() == u64::from(row)).ok_or(Stop::Count(Counter::ReturnUnmatched))
+    unsafe { MEMORY_CALLS.get(task.0) }.ok_or(Stop::Count(Counter::ReturnUnmatched))
 }

@@ -14,8 +14,8 @@ use super::arguments::{Entry, cookie};
 use super::call::{SyncCall, begin_sync, current_sync};
 use super::claim::Claim;
 use super::order::find_event;
-use super::stream::{EventKey, Stream, StreamKey, find_or_make, for_each};
-use super::{is_watched, watched, work};
+use super::stream::{EventKey, Stream, StreamKey, find, find_or_make, for_each};
+use super::{context, is_watched, watched, work};
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::SYNC_CALLS;
 use crate::scope::Task;
@@ -53,14 +53,14 @@ fn cover_event(task: Task, call: &SyncCall, handle: u64) -> Outcome {
     let clock = find_event(&EventKey { tgid: task.tgid(), reserved: 0, handle })?;
     call.event.set(handle);
     call.clock.copy_from(clock);
-    call.stream.set(call.clock.own.stream.handle);
+    call.stream.set(call.clock.own.stream.handle());
     Ok(())
 }
 
-/// The legacy stream is in order with all others.
+/// The legacy stream is in order with all others of its context.
 #[inline(never)]
 fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
-    call.stream.set(key.handle);
+    call.stream.set(key.handle());
     if key.is_legacy() {
         cover_all(task, call);
     } else {
@@ -70,8 +70,14 @@ fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
 
 #[inline(never)]
 fn cover_all(task: Task, call: &SyncCall) {
+    let context = context::current(task);
     call.is_wide.set(1);
-    for_each(task.tgid(), |_, stream| stream.snapshot(&stream.wide));
+    call.context.set(context);
+    for_each(task.tgid(), |_, stream| {
+        if stream.is_of(context) {
+            stream.snapshot(&stream.wide);
+        }
+    });
 }
 
 #[inline(always)]
@@ -91,14 +97,24 @@ fn is_pending(task: Task, call: &SyncCall) -> bool {
     if call.is_wide.get() == 0 {
         return call.clock.is_pending();
     }
-    let mut pending = false;
-    for_each(task.tgid(), |_, stream| pending |= is_wide_pending(stream));
+    let (context, mut pending) = (call.context.get(), false);
+    for_each(task.tgid(), |_, stream| pending |= stream.is_of(context) && is_wide_pending(stream));
     pending
 }
 
 #[inline(never)]
 fn is_wide_pending(stream: &Stream) -> bool {
     stream.claimed_operations() < stream.wide.operations()
+}
+
+/// The context of the stream waited for, else the thread's own.
+#[inline(never)]
+fn context_of(task: Task, call: &SyncCall) -> u64 {
+    let stream = if call.is_wide.get() == 0 { find(&call.clock.own.stream) } else { None };
+    match stream.map_or(0, |stream| stream.context.get()) {
+        0 => context::current(task),
+        context => context,
+    }
 }
 
 /// Work is claimed only once there is room for its record; without room it stays for the next marker.
@@ -114,12 +130,18 @@ fn emit(task: Task, call: &SyncCall, result: u32) -> Outcome {
         (*step).event = call.event.get();
         (*step).row = call.row.get() as u16;
         (*step).result = result;
+        (*step).context = context_of(task, call);
         Claim::begin(step)
     };
     if call.is_wide.get() == 0 {
         claim.take_clock(&call.clock);
     } else {
-        for_each(task.tgid(), |_, stream| claim.take(stream, &stream.wide));
+        let context = call.context.get();
+        for_each(task.tgid(), |_, stream| {
+            if stream.is_of(context) {
+                claim.take(stream, &stream.wide);
+            }
+        });
     }
     if claim.is_empty() {
         // Another thread's marker was faster.

@@ -4,7 +4,7 @@ use wire::cookie::FLAG_PER_THREAD;
 use wire::counter::Counter;
 
 use super::clock::{DEPENDENCIES, Mark};
-use super::zeroed;
+use super::{context, zeroed};
 use crate::atomic::Word;
 use crate::emit::{Stop, count};
 use crate::maps::{STREAM_LISTS, STREAMS};
@@ -14,6 +14,8 @@ use crate::scope::Task;
 const LEGACY: u64 = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
+/// Handles of streams and contexts are addresses of objects: these bits are free.
+const LOW_BITS: u64 = 7;
 
 /// A stream of a process.
 #[repr(C)]
@@ -23,7 +25,9 @@ pub(crate) struct StreamKey {
     pub(crate) tgid: u32,
     /// The thread, for its own default stream; 0 otherwise.
     tid: u32,
-    pub(crate) handle: u64,
+    /// Unique in the process. Default streams have the same handle in every context, so theirs is the context's, with
+    /// the handle in its low bits.
+    handle: u64,
 }
 
 impl StreamKey {
@@ -31,18 +35,27 @@ impl StreamKey {
     #[inline(always)]
     pub(crate) fn new(task: Task, handle: u64, flags: u8) -> Self {
         let tgid = task.tgid();
-        match handle {
-            PER_THREAD => Self { tgid, tid: task.tid(), handle: PER_THREAD },
-            0 if flags & FLAG_PER_THREAD != 0 => Self { tgid, tid: task.tid(), handle: PER_THREAD },
-            0 => Self { tgid, tid: 0, handle: LEGACY },
+        let default = if handle == 0 && flags & FLAG_PER_THREAD != 0 { PER_THREAD } else { handle };
+        match default {
+            PER_THREAD => Self { tgid, tid: task.tid(), handle: context::current(task) | PER_THREAD },
+            0 | LEGACY => Self { tgid, tid: 0, handle: context::current(task) | LEGACY },
             _ => Self { tgid, tid: 0, handle },
         }
     }
 
-    /// Waiting for it waits for every other stream.
+    /// Waiting for it waits for every other stream of its context.
     #[inline(always)]
     pub(crate) fn is_legacy(&self) -> bool {
-        self.handle == LEGACY
+        self.handle & LOW_BITS == LEGACY
+    }
+
+    /// The handle as the driver knows it.
+    #[inline(always)]
+    pub(crate) fn handle(&self) -> u64 {
+        match self.handle & LOW_BITS {
+            0 => self.handle,
+            default => default,
+        }
     }
 
     #[inline(always)]
@@ -137,9 +150,18 @@ pub(crate) struct Stream {
     segments: [Segment; SEGMENTS],
     /// The segment after the claimed ones, kept here in case its place is needed before it is claimed itself.
     aside: Segment,
+    /// Its context; 0 when not known.
+    pub(crate) context: Word,
 }
 
 impl Stream {
+    /// Whether a wait for all streams of a context covers it: what is not known may be the same.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, context: u64) -> bool {
+        let own = self.context.get();
+        context == 0 || own == 0 || own == context
+    }
+
     /// Notes the time of an operation.
     #[inline(always)]
     pub(crate) fn touch(&self, now: u64) {
@@ -256,7 +278,10 @@ fn find_or_insert(key: &StreamKey) -> Option<&'static Stream> {
     if STREAMS.insert(key, zeroed::<Stream>(), NO_EXIST).is_ok() {
         enlist(key);
     }
-    find(key)
+    let stream = find(key)?;
+    // A stream is used where its context is current.
+    stream.context.set(context::current(Task::current()));
+    Some(stream)
 }
 
 #[inline(never)]

@@ -44,8 +44,10 @@ struct Places {
 /// `scan`.
 #[inline(always)]
 pub(crate) fn lies_within(head: *const u8, scan: *mut Scan, len: u32) -> bool {
+    // SAFETY: the caller's bytes, more than four.
+    let first = unsafe { head.cast::<[u8; 4]>().read_unaligned() };
     // A few turns would not do.
-    if !is_full() || !begins_request(head) {
+    if !is_full() || !is_method(first) {
         return false;
     }
     let mut places = Places { head, scan };
@@ -59,11 +61,9 @@ pub(crate) fn lies_within(head: *const u8, scan: *mut Scan, len: u32) -> bool {
     }
 }
 
-/// Its first bytes are a method of those that clients send.
+/// These first bytes are a method of those that clients of HTTP/1 send.
 #[inline(always)]
-fn begins_request(head: *const u8) -> bool {
-    // SAFETY: the caller's bytes, more than four.
-    let first = unsafe { head.cast::<[u8; 4]>().read_unaligned() };
+pub(crate) fn is_method(first: [u8; 4]) -> bool {
     matches!(&first, b"GET " | b"POST" | b"PUT " | b"HEAD" | b"PATC" | b"DELE" | b"OPTI")
 }
 

@@ -20,7 +20,7 @@ use wire::socket::{DIR_RECV, Data, FLAG_NO_PAYLOAD, HEAD, Network, SockId, TAIL,
 use self::vector::emit_vector;
 use super::call::Source;
 use super::identity::Socket;
-use super::{Moved, boundary};
+use super::{Moved, boundary, gather};
 use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
 
 /// Payload of the classes for one buffer; the records are then 152, 536 and 1624 bytes.
@@ -95,7 +95,7 @@ impl Captured {
 
 /// Writes the record of one call, or those of its pieces.
 #[inline(always)]
-pub(crate) fn emit(facts: &Facts<'_>, socket: &Socket) -> Outcome {
+pub(crate) fn emit<const ALONE: bool>(facts: &Facts<'_>, socket: &Socket) -> Outcome {
     let all = Piece::all(facts);
     if facts.moved.result <= 0 {
         return emit_bare(facts, &all, Captured::NOTHING);
@@ -104,26 +104,32 @@ pub(crate) fn emit(facts: &Facts<'_>, socket: &Socket) -> Outcome {
         return emit_bare(facts, &all, Captured::NO_PAYLOAD);
     }
     let len = facts.moved.result as u32 as usize;
+    let is_wanted = ALONE && facts.is_whole && len > WHOLE;
+    let is_vector = matches!(facts.moved.call.source, Source::Vector { .. });
+    // Without a room, its beginning and its end are captured like those of any other.
+    let room = if is_wanted && is_vector { gather::take() } else { None };
     let written = match facts.moved.call.source {
         Source::Opaque => {
             count(Counter::PayloadNone);
             emit_bare(facts, &all, Captured::NO_PAYLOAD)?;
             Written::Yes
         }
-        _ if facts.is_whole && len > WHOLE => Written::InPieces,
+        Source::Buffer { .. } if is_wanted => Written::InPieces,
+        Source::Vector { .. } if room.is_some() => Written::InPieces,
         Source::Buffer { address } if len <= WHOLE => {
             emit_fitting(facts, &all, address, Memory::User)?;
             Written::Yes
         }
-        Source::Buffer { address } => emit_ends::<true>(facts, &all, address)?,
+        Source::Buffer { address } => emit_ends::<ALONE>(facts, &all, address)?,
         Source::Vector { address, count } if len <= TAIL => {
-            emit_vector::<{ 2 * TAIL }>(facts, &all, address, count)?
+            emit_vector::<{ 2 * TAIL }, false>(facts, &all, address, count)?
         }
-        Source::Vector { address, count } => emit_vector::<{ 2 * HEAD }>(facts, &all, address, count)?,
+        Source::Vector { address, count } => emit_vector::<{ 2 * HEAD }, ALONE>(facts, &all, address, count)?,
     };
-    if written == Written::InPieces {
+    if ALONE && written == Written::InPieces {
         socket.want_whole();
-        return pieces::emit(facts);
+        let room = if is_vector && room.is_none() { gather::take() } else { room };
+        return pieces::emit(facts, room);
     }
     Ok(())
 }

@@ -64,16 +64,10 @@ fn exited(result: i64) -> Outcome {
     let Some(syscall) = syscall.filter(|_| !descriptor::in_32_bit_call()) else {
         return Err(Stop::Count(Counter::CallForeign));
     };
-    match moves {
-        Moves::Nothing | Moves::Unknown => Ok(()),
-        Moves::One => one(task, registers, syscall, result),
-        Moves::Batch => batch(task, registers, syscall, result),
-        Moves::Sendfile => moved(task, registers.first(), syscall, DIR_SEND, result),
-        Moves::Splice => {
-            // One of the two is a pipe.
-            moved(task, registers.first(), syscall, DIR_RECV, result)?;
-            moved(task, registers.third(), syscall, DIR_SEND, result)
-        }
+    if moves == Moves::Batch && result > 1 {
+        batch(task, registers, syscall, result)
+    } else {
+        one(task, registers, syscall, result as i32)
     }
 }
 
@@ -89,12 +83,12 @@ fn moves(syscall: u16) -> Moves {
     }
 }
 
-/// Which way the bytes of one of these calls go.
+/// Which way the bytes of one of these calls go; of a splice, if its first descriptor is a socket.
 #[inline(always)]
 fn direction(syscall: u16) -> u8 {
     match syscall {
         number::WRITE | number::WRITEV | number::PWRITEV2 => DIR_SEND,
-        number::SENDTO | number::SENDMSG | number::SENDMMSG => DIR_SEND,
+        number::SENDTO | number::SENDMSG | number::SENDMMSG | number::SENDFILE => DIR_SEND,
         _ => DIR_RECV,
     }
 }
@@ -109,56 +103,70 @@ fn flags(syscall: u16, registers: Registers) -> i32 {
     }
 }
 
+/// All calls but batches of several in one place: the verifier goes through what follows once for each.
 #[inline(never)]
-fn one(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
-    let (dir, flags) = (direction(syscall), flags(syscall, registers));
-    if !is_news(dir, result as i32) || flags & NOT_OF_THE_STREAM != 0 {
+fn one(task: Task, registers: Registers, syscall: u16, result: i32) -> Outcome {
+    let mut dir = direction(syscall);
+    let flags = flags(syscall, registers);
+    if !is_news(dir, result) || flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
-    let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
-    if dir == DIR_RECV && (result == 0 || result as i32 == ECONNRESET) {
+    let mut sock = descriptor::socket(registers.first() as u32);
+    if sock.is_none() && syscall == number::SPLICE && is_news(DIR_SEND, result) {
+        // Then the first of its two is a pipe.
+        dir = DIR_SEND;
+        sock = descriptor::socket(registers.third() as u32);
+    }
+    let sock = sock.ok_or(Stop::Quiet)?;
+    if dir == DIR_RECV && (result == 0 || result == ECONNRESET) {
         note(unix::peer_ended(sock));
     }
-    let call = Call::of(registers, syscall, dir);
-    let is_copied = flags & MSG_TRUNC == 0;
-    record(&Moved { task, sock, dir, result: result as i32, is_copied, is_alone: true, call })
-}
-
-/// A call whose bytes never were in user memory.
-#[inline(never)]
-fn moved(task: Task, descriptor: u64, syscall: u16, dir: u8, result: i64) -> Outcome {
-    if !is_news(dir, result as i32) {
-        return Ok(());
+    let (mut result, mut call) = (result, Call::opaque(syscall));
+    match syscall {
+        // The bytes of these never were in user memory.
+        number::SENDFILE | number::SPLICE => {}
+        number::RECVMMSG | number::SENDMMSG if result == 0 => return Err(Stop::Quiet),
+        // Of a batch of one the number of messages is told, not that of bytes.
+        number::RECVMMSG | number::SENDMMSG if result > 0 => {
+            (result, call) = read_message(syscall, registers.second())?;
+        }
+        _ => call = Call::of(registers, syscall, dir),
     }
-    let Some(sock) = descriptor::socket(descriptor as u32) else { return Ok(()) };
-    let (result, call) = (result as i32, Call::opaque(syscall));
-    record(&Moved { task, sock, dir, result, is_copied: true, is_alone: true, call })
+    let is_copied = flags & MSG_TRUNC == 0;
+    record::<true>(&Moved { task, sock, dir, result, is_copied, call })
 }
 
-/// Messages of a batch.
+/// What a message of a batch moved, and where its bytes are.
+#[inline(always)]
+fn read_message(syscall: u16, header: u64) -> Result<(i32, Call), Stop> {
+    // SAFETY: a checked read of user memory.
+    let len = unsafe { bpf_probe_read_user((header + MESSAGE_LEN) as *const u32) };
+    match (len, Call::of_message(syscall, header)) {
+        (Ok(len), Some(call)) => Ok((len as i32, call)),
+        _ => Err(Stop::Count(Counter::PayloadUnreadable)),
+    }
+}
+
+/// Messages of a batch of several.
 struct Batch {
     task: Task,
     sock: Sock,
     syscall: u16,
     dir: u8,
     is_copied: bool,
-    is_alone: bool,
     messages: u64,
 }
 
-#[inline(always)]
+#[inline(never)]
 fn batch(task: Task, registers: Registers, syscall: u16, result: i64) -> Outcome {
     let (dir, flags) = (direction(syscall), flags(syscall, registers));
     if flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
     let messages = registers.second();
-    if result <= 0 {
-        return if result == 0 { Err(Stop::Quiet) } else { one(task, registers, syscall, result) };
-    }
     let sock = descriptor::socket(registers.first() as u32).ok_or(Stop::Quiet)?;
-    let (is_copied, is_alone) = (flags & MSG_TRUNC == 0, result == 1);
-    let mut batch = Batch { task, sock, syscall, dir, is_copied, is_alone, messages };
+    let is_copied = flags & MSG_TRUNC == 0;
+    let mut batch = Batch { task, sock, syscall, dir, is_copied, messages };
     let turns = if result < i64::from(MAX_MESSAGES) { result as u32 } else { MAX_MESSAGES };
     repeat::<1, _>(turns, message, &mut batch);
     if is_full() { Ok(()) } else { pass_over(&batch, turns) }
@@ -176,6 +184,7 @@ fn pass_over(batch: &Batch, turns: u32) -> Outcome {
     repeat::<MAX, _>(turns - 1, add_length, &mut rest);
     if let Some(socket) = find(batch.sock) {
         socket.advance(batch.dir, rest.bytes);
+        socket.positions.skip(batch.dir, rest.bytes as u32);
     }
     Err(Stop::Count(Counter::IovecTruncated))
 }
@@ -200,24 +209,16 @@ extern "C" fn add_length(index: u64, rest: *mut Rest) -> u64 {
 #[inline(never)]
 extern "C" fn message(index: u64, batch: *mut Batch) -> u64 {
     // SAFETY: the batch of `batch`.
-    let Batch { task, sock, syscall, dir, is_copied, is_alone, messages } = unsafe { &*batch };
-    let header = messages + index * MESSAGE_SIZE;
-    // SAFETY: a checked read of user memory.
-    let len = unsafe { bpf_probe_read_user((header + MESSAGE_LEN) as *const u32) };
-    let (Ok(len), Some(call)) = (len, Call::of_message(*syscall, header)) else {
-        count(Counter::PayloadUnreadable);
-        return STOP;
+    let Batch { task, sock, syscall, dir, is_copied, messages } = unsafe { &*batch };
+    let (result, call) = match read_message(*syscall, messages + index * MESSAGE_SIZE) {
+        Ok(message) => message,
+        Err(_) => {
+            count(Counter::PayloadUnreadable);
+            return STOP;
+        }
     };
-    let moved = Moved {
-        task: *task,
-        sock: *sock,
-        dir: *dir,
-        result: len as i32,
-        is_copied: *is_copied,
-        is_alone: *is_alone,
-        call,
-    };
-    match record(&moved) {
+    let moved = Moved { task: *task, sock: *sock, dir: *dir, result, is_copied: *is_copied, call };
+    match record::<false>(&moved) {
         Err(Stop::Count(counter)) => count(counter),
         Err(Stop::Quiet) | Ok(()) => {}
     }

@@ -8,8 +8,11 @@ use core::hint::black_box;
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_user};
 
+use wire::counter::Counter;
+
 use super::call::{MAX_SEGMENTS, segment};
 use crate::atomic::Word;
+use crate::emit::count;
 use crate::maps::GATHER;
 use crate::repeat::{GO_ON, STOP, repeat};
 
@@ -45,16 +48,15 @@ struct Job {
 }
 
 impl Gathered {
-    /// Copies up to `len` bytes of a vector of `count` segments; `None` if every room is taken.
+    /// Copies up to `len` bytes of a vector of `count` segments to a room that was taken.
     #[inline(always)]
-    pub(crate) fn new(vector: u64, count: u64, len: u32) -> Option<Self> {
-        let room = take()?;
+    pub(crate) fn new(room: &'static Room, vector: u64, count: u64, len: u32) -> Self {
         room.index.set(0);
         room.within.set(0);
         room.done.set(0);
         let mut job = Job { room, vector, count, len };
         repeat::<0, _>(MAX_STEPS, step, &mut job);
-        Some(Self(room))
+        Self(room)
     }
 
     /// Bytes of the call from its beginning on.
@@ -76,11 +78,16 @@ impl Gathered {
     }
 }
 
+/// A room, for a call that is then gathered in it; `None`, counted, if those it may have are taken.
 #[inline(always)]
-fn take() -> Option<&'static Room> {
+pub(crate) fn take() -> Option<&'static Room> {
     // SAFETY: always valid.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    try_take(cpu % ROOMS).or_else(|| try_take((cpu + ROOMS / 2) % ROOMS))
+    let room = try_take(cpu % ROOMS).or_else(|| try_take((cpu + ROOMS / 2) % ROOMS));
+    if room.is_none() {
+        count(Counter::GatherBusy);
+    }
+    room
 }
 
 #[inline(always)]

@@ -8,6 +8,7 @@ use wire::socket::{DIR_SEND, FLAG_MID_STREAM, Open, ROLE_ACCEPTED, ROLE_UNKNOWN,
 use super::network::Times;
 use super::sock::{self, Sock};
 use super::unix;
+use super::unseen::Positions;
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::{LISTEN, SOCKS, WHOLE_CALLS};
@@ -49,11 +50,13 @@ pub(crate) struct Socket {
     reserved: [u8; 6],
     /// When its bytes crossed the network.
     pub(crate) times: Times,
+    /// How far calls went.
+    pub(crate) positions: Positions,
 }
 
 impl Socket {
     #[inline(always)]
-    fn new(birth_ns: u64, role: u8, flags: u8, times: Times) -> Self {
+    fn new(birth_ns: u64, role: u8, flags: u8, times: Times, positions: Positions) -> Self {
         Self {
             birth_ns: Word::new(birth_ns),
             received: Word::new(0),
@@ -69,6 +72,7 @@ impl Socket {
             flags,
             reserved: [0; 6],
             times,
+            positions,
         }
     }
 
@@ -163,8 +167,9 @@ pub(crate) fn find(sock: Sock) -> Option<&'static Socket> {
 #[inline(always)]
 pub(crate) fn begin(sock: Sock, birth_ns: u64, role: u8) -> Outcome {
     let times = Times::new(sock.rcv_nxt(), birth_ns);
+    let positions = if role == ROLE_ACCEPTED { Positions::new(sock) } else { Positions::unknown() };
     SOCKS
-        .insert(sock.id(), Socket::new(birth_ns, role, 0, times), 0)
+        .insert(sock.id(), Socket::new(birth_ns, role, 0, times, positions), 0)
         .map_err(|_| Stop::Count(Counter::MapFull))
 }
 
@@ -179,7 +184,11 @@ pub(crate) fn find_or_backfill(sock: Sock, now: u64) -> Result<&'static Socket, 
     }
     LISTEN.get_ptr(listen_key(sock.netns(), sock.local_port())).ok_or(Stop::Quiet)?;
     let times = Times::new(sock.rcv_nxt(), 0);
-    let _ = SOCKS.insert(sock.id(), Socket::new(now, ROLE_ACCEPTED, FLAG_MID_STREAM, times), NO_EXIST);
+    let _ = SOCKS.insert(
+        sock.id(),
+        Socket::new(now, ROLE_ACCEPTED, FLAG_MID_STREAM, times, Positions::unknown()),
+        NO_EXIST,
+    );
     find(sock).ok_or(Stop::Count(Counter::MapFull))
 }
 
@@ -195,15 +204,21 @@ pub(crate) fn find_or_adopt(sock: Sock, is_tcp: bool, now: u64) -> Result<&'stat
     if is_tcp && !sock.is_tcp() {
         return Err(Stop::Quiet);
     }
-    // If another thread was faster, its entry is as good.
+    adopt(sock, is_tcp, now);
+    find(sock).ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// Makes the entry of a socket whose beginning was not seen. By itself, for the sake of the stack, on which it is made.
+#[inline(never)]
+fn adopt(sock: Sock, is_tcp: bool, now: u64) {
     let times = Times::new(if is_tcp { sock.rcv_nxt() } else { 0 }, 0);
     // Only a connection that was accepted is read from in this state, and this is its beginning.
     let is_early = is_tcp && sock.state() == tcp::SYN_RECV;
     let (role, flags) = if is_early { (ROLE_ACCEPTED, 0) } else { (ROLE_UNKNOWN, FLAG_MID_STREAM) };
-    let entry = Socket::new(now, role, flags, times);
-    entry.early.set(u64::from(is_early));
-    let _ = SOCKS.insert(sock.id(), entry, NO_EXIST);
-    find(sock).ok_or(Stop::Count(Counter::MapFull))
+    let socket = Socket::new(now, role, flags, times, Positions::unknown());
+    socket.early.set(u64::from(is_early));
+    // If another thread was faster, its entry is as good.
+    let _ = SOCKS.insert(sock.id(), socket, NO_EXIST);
 }
 
 /// Drops the entry of a socket that is no more.

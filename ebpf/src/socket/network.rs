@@ -15,7 +15,7 @@ use crate::maps::offset;
 /// Arrivals that are kept for each socket; more that are unread count as one.
 const MARKS: usize = 4;
 /// Tells a sequence number that is there from none.
-const VALID: u64 = 1 << 32;
+pub(crate) const VALID: u64 = 1 << 32;
 
 /// Bytes that arrived at once: from the end of the mark before to its own.
 #[repr(C)]

@@ -3,6 +3,8 @@
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel as probe_read_kernel;
 
+use wire::socket::tcp;
+
 use crate::maps::offset;
 
 /// `AF_UNIX`.
@@ -16,6 +18,18 @@ pub(crate) const INET6: u16 = 10;
 pub(crate) const RCV_SHUTDOWN: u8 = 1;
 /// This side sends no more.
 pub(crate) const SEND_SHUTDOWN: u8 = 2;
+
+/// `IPPROTO_TCP`.
+const TCP: u16 = 6;
+
+/// The peer has ended its side, in this state of a connection.
+#[inline(always)]
+fn has_ended(state: u8) -> bool {
+    /// States that nothing else asks for.
+    const TIME_WAIT: u8 = 6;
+    const CLOSING: u8 = 11;
+    matches!(state, tcp::CLOSE_WAIT | tcp::LAST_ACK | TIME_WAIT | CLOSING)
+}
 
 /// A kernel socket.
 #[derive(Clone, Copy)]
@@ -34,7 +48,6 @@ impl Sock {
     /// Whether an internet socket is TCP, as far as that can be told.
     #[inline(always)]
     pub(crate) fn is_tcp(self) -> bool {
-        const TCP: u16 = 6;
         const MPTCP: u16 = 262;
         // 0 where it is not resolved.
         matches!(self.field(offset!(protocol)), 0 | TCP | MPTCP)
@@ -92,6 +105,31 @@ impl Sock {
     #[inline(always)]
     pub(crate) fn write_seq(self) -> u32 {
         self.field(offset!(write_seq))
+    }
+
+    /// How far the process has read, without the end of the stream; `None` if it is not TCP or not known.
+    #[inline(always)]
+    pub(crate) fn read_position(self) -> Option<u32> {
+        if !self.counts_bytes() {
+            return None;
+        }
+        let (state, position) = (self.state(), self.copied_seq());
+        // The end takes a number too, once it is read.
+        let is_at_end = has_ended(state) && position == self.rcv_nxt();
+        Some(position.wrapping_sub(u32::from(is_at_end)))
+    }
+
+    /// How far the process has written; `None` likewise, and once it has closed, since the end takes a number too.
+    #[inline(always)]
+    pub(crate) fn write_position(self) -> Option<u32> {
+        let is_open = matches!(self.state(), tcp::ESTABLISHED | tcp::SYN_RECV | tcp::CLOSE_WAIT);
+        (self.counts_bytes() && is_open).then(|| self.write_seq())
+    }
+
+    /// Whether it has sequence numbers of its own: those of MPTCP lie elsewhere.
+    #[inline(always)]
+    fn counts_bytes(self) -> bool {
+        offset!(copied_seq) != 0 && self.field::<u16>(offset!(protocol)) == TCP
     }
 
     /// Smoothed round-trip time, microseconds.

@@ -11,6 +11,7 @@ use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 use super::identity::{Socket, announce, begin, find, forget};
 use super::segment;
 use super::sock::{RCV_SHUTDOWN, SEND_SHUTDOWN, Sock};
+use super::unseen;
 use crate::emit::{Outcome, Stop, count, finish, reserve, submit, submit_now, write_header};
 use crate::maps::LISTEN;
 use crate::scope::Task;
@@ -24,6 +25,7 @@ pub(crate) fn sock_state(ctx: RawTracePointContext) -> u32 {
         tcp::SYN_SENT => connecting(sock),
         tcp::ESTABLISHED => established(sock, old as u8),
         tcp::FIN_WAIT2 => acknowledged(sock),
+        tcp::LAST_ACK => closing_too(sock),
         tcp::FIN_WAIT1 | tcp::CLOSE_WAIT | tcp::CLOSE => closing(sock, old as u8, new as u8),
         _ => Ok(()),
     })
@@ -122,9 +124,19 @@ fn acknowledged(sock: Sock) -> Outcome {
     segment::settled(find(sock).ok_or(Stop::Quiet)?, sock)
 }
 
+/// This side closes after the peer.
+#[inline(always)]
+fn closing_too(sock: Sock) -> Outcome {
+    unseen::closing(find(sock).ok_or(Stop::Quiet)?, sock);
+    Ok(())
+}
+
 #[inline(always)]
 fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
     let socket = find(sock).ok_or(Stop::Quiet)?;
+    if new == tcp::FIN_WAIT1 {
+        unseen::closing(socket, sock);
+    }
     // A reset leaves both sides open until after this; whoever closes has ended both, and does it himself.
     let is_reset = new == tcp::CLOSE && matches!(old, tcp::ESTABLISHED | tcp::CLOSE_WAIT);
     let is_ours = new == tcp::FIN_WAIT1 || is_reset && sock.shutdown() == RCV_SHUTDOWN | SEND_SHUTDOWN;

@@ -8,6 +8,7 @@
 use aya_ebpf::helpers::bpf_probe_read_user;
 use wire::socket::{DIR_RECV, tcp};
 
+use super::boundary::is_method;
 use super::call::{Call, Source, segment};
 use super::identity::{Socket, find, forget};
 use super::sock::{RCV_SHUTDOWN, SEND_SHUTDOWN, Sock, UNIX};
@@ -99,5 +100,5 @@ fn begins_request(call: &Call) -> bool {
     };
     // SAFETY: a checked read of user memory.
     let first = unsafe { bpf_probe_read_user(address as *const [u8; 4]) }.unwrap_or([0; 4]);
-    matches!(&first, b"GET " | b"POST" | b"PUT " | b"HEAD" | b"PATC" | b"DELE" | b"OPTI" | b"PRI ")
+    is_method(first) || &first == b"PRI "
 }

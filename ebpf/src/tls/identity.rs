@@ -1,5 +1,8 @@
 //! Which TLS connection: birth, and the running offset of each direction.
 
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_for_each_map_elem;
 use wire::counter::Counter;
 use wire::socket::DIR_SEND;
 
@@ -7,6 +10,7 @@ use crate::atomic::Word;
 use crate::cuda::zeroed;
 use crate::emit::Stop;
 use crate::maps::SSLS;
+use crate::repeat::{GO_ON, is_full};
 use crate::scope::Task;
 
 /// `BPF_NOEXIST`.
@@ -60,4 +64,29 @@ impl Ssl {
         let offset = if dir == DIR_SEND { &self.sent } else { &self.received };
         offset.fetch_add(bytes)
     }
+}
+
+/// Drops all entries of a process. The kernel walks the whole map, empty places included: only for a process that is
+/// watched, at an `exec`. Kernels that lack the walk keep the entries until others push them out.
+#[inline(always)]
+pub(crate) fn forget_process(task: Task) {
+    if is_full() {
+        let mut tgid = task.tgid();
+        let map = (&raw const SSLS).cast_mut().cast::<c_void>();
+        let each: extern "C" fn(*mut c_void, *const SslKey, *mut Ssl, *mut u32) -> u64 = forget;
+        // SAFETY: the helper calls `forget` with entries of the map and `tgid`, and returns before that ends.
+        unsafe { bpf_for_each_map_elem(map, each as *mut c_void, (&raw mut tgid).cast(), 0) };
+    }
+}
+
+/// Drops an entry if it is of process `tgid`.
+extern "C" fn forget(_map: *mut c_void, key: *const SslKey, _ssl: *mut Ssl, tgid: *mut u32) -> u64 {
+    // SAFETY: the helper gives a key of the map, and `tgid` as it got it.
+    unsafe {
+        let key = *key;
+        if key.tgid == *tgid {
+            let _ = SSLS.remove(key);
+        }
+    }
+    GO_ON
 }

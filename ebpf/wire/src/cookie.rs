@@ -69,10 +69,105 @@ pub enum Class {
     Alloc = 12,
     /// Frees device memory; `object` is the address.
     Free = 13,
+    /// Makes a context and makes it current; `object` is the pointer to where its handle is returned, `bytes` the device.
+    ContextCreate = 24,
+    /// Gives a device's primary context; arguments as above. The current one stays.
+    ContextRetain = 25,
+    /// Replaces the thread's current context; `object` is the context, 0 for none.
+    ContextSet = 26,
+    /// Makes a context current on top of the others; `object` is the context.
+    ContextPush = 27,
+    /// Takes the thread's current context away.
+    ContextPop = 28,
+    /// Destroys a context; `object` is the context.
+    ContextDestroy = 29,
+    /// Gives up a device's primary context, or resets it; `bytes` is the device.
+    ContextReset = 30,
+    /// Tells the device behind an ordinal; `object` is the pointer to where it is returned, `bytes` the ordinal.
+    DeviceGet = 31,
+    /// Tells the UUID of a device; `object` is the pointer to where it is returned, `bytes` the device.
+    DeviceUuid = 80,
+    /// Tells the PCI address of a device as text; likewise.
+    DeviceBus = 81,
+    /// Tells the device at a PCI address; `object` is the pointer to where it is returned, `bytes` the pointer to the text.
+    DeviceByBus = 82,
+    /// Looks a function up by name; `object` is the pointer to where its address is returned, `bytes` the one to where
+    /// it is said whether there is such a function.
+    Resolve = 32,
+    /// Loads a module: its kernels may be compiled now.
+    ModuleLoad = 40,
+    /// Loads a library of kernels, likewise.
+    LibraryLoad = 41,
+    /// Compiles and links kernels.
+    Link = 42,
+    /// Makes a graph executable.
+    GraphInstantiate = 43,
+    /// Initialises the driver.
+    Init = 44,
+    /// Allocates rows of device memory; `other` is the pointer to where the distance of two rows is returned, the
+    /// fourth argument their number.
+    AllocPitch = 48,
+    /// Allocates memory that moves between host and devices.
+    AllocManaged = 49,
+    /// Allocates from the current pool of the device, in stream order.
+    AllocAsync = 50,
+    /// Allocates from the pool `other`, in stream order.
+    AllocPool = 51,
+    /// Allocates an array of up to two dimensions, described by what `other` points to.
+    AllocArray = 52,
+    /// Allocates an array of up to three dimensions, likewise.
+    AllocArray3D = 53,
+    /// Allocates an array and smaller ones of its kind, likewise.
+    AllocMipmap = 54,
+    /// Allocates host memory that the device can reach.
+    AllocHost = 55,
+    /// Creates physical memory without an address; `other` points to its properties.
+    CreatePhysical = 56,
+    /// Reserves addresses, which is no memory.
+    ReserveRange = 57,
+    /// Creates a pool.
+    CreatePool = 58,
+    /// One more handle for physical memory there is.
+    RetainPhysical = 59,
+    /// A handle for physical memory of another process.
+    ImportPhysical = 60,
+    /// An address for memory of another process.
+    ImportAddress = 61,
+    /// Gives memory back to its pool, in stream order.
+    FreeAsync = 62,
+    /// Destroys an array.
+    FreeArray = 63,
+    /// Frees host memory.
+    FreeHost = 64,
+    /// Lets the device reach host memory there is.
+    RegisterHost = 65,
+    /// Ends that.
+    UnregisterHost = 66,
+    /// Gives up a handle of physical memory.
+    ReleasePhysical = 67,
+    /// Maps physical memory, handle `other`, to reserved addresses.
+    MapRange = 68,
+    /// Unmaps all that is mapped within a range.
+    UnmapRange = 69,
+    /// Gives reserved addresses back.
+    FreeRange = 70,
+    /// Destroys a pool; what it gave lives on until it is freed.
+    DestroyPool = 71,
+    /// Asks a pool to give back what it keeps beyond `bytes`.
+    TrimPool = 72,
+    /// Sets attribute `other` of a pool.
+    SetPool = 73,
+    /// Gives up an address of memory of another process.
+    CloseImport = 74,
+    /// Asks for attribute `other` of a pool.
+    GetPool = 75,
+    /// Asks for free and all bytes of the device; `object` and `other` are the pointers to where they are returned.
+    MemoryInfo = 76,
 }
 
 impl Class {
-    const fn from_u8(n: u8) -> Option<Self> {
+    /// The class behind a number of a record; `None` if it is unknown.
+    pub const fn from_u8(n: u8) -> Option<Self> {
         Some(match n {
             1 => Self::Launch,
             2 => Self::GraphLaunch,
@@ -87,8 +182,64 @@ impl Class {
             11 => Self::WaitEvent,
             12 => Self::Alloc,
             13 => Self::Free,
+            24 => Self::ContextCreate,
+            25 => Self::ContextRetain,
+            26 => Self::ContextSet,
+            27 => Self::ContextPush,
+            28 => Self::ContextPop,
+            29 => Self::ContextDestroy,
+            30 => Self::ContextReset,
+            31 => Self::DeviceGet,
+            80 => Self::DeviceUuid,
+            81 => Self::DeviceBus,
+            82 => Self::DeviceByBus,
+            32 => Self::Resolve,
+            40 => Self::ModuleLoad,
+            41 => Self::LibraryLoad,
+            42 => Self::Link,
+            43 => Self::GraphInstantiate,
+            44 => Self::Init,
+            48 => Self::AllocPitch,
+            49 => Self::AllocManaged,
+            50 => Self::AllocAsync,
+            51 => Self::AllocPool,
+            52 => Self::AllocArray,
+            53 => Self::AllocArray3D,
+            54 => Self::AllocMipmap,
+            55 => Self::AllocHost,
+            56 => Self::CreatePhysical,
+            57 => Self::ReserveRange,
+            58 => Self::CreatePool,
+            59 => Self::RetainPhysical,
+            60 => Self::ImportPhysical,
+            61 => Self::ImportAddress,
+            62 => Self::FreeAsync,
+            63 => Self::FreeArray,
+            64 => Self::FreeHost,
+            65 => Self::RegisterHost,
+            66 => Self::UnregisterHost,
+            67 => Self::ReleasePhysical,
+            68 => Self::MapRange,
+            69 => Self::UnmapRange,
+            70 => Self::FreeRange,
+            71 => Self::DestroyPool,
+            72 => Self::TrimPool,
+            73 => Self::SetPool,
+            74 => Self::CloseImport,
+            75 => Self::GetPool,
+            76 => Self::MemoryInfo,
             _ => return None,
         })
+    }
+
+    /// Whether it is a memory row.
+    pub const fn is_memory(self) -> bool {
+        matches!(self as u8, 12 | 13 | 48..=79)
+    }
+
+    /// Whether `object` points to where the call returns an address or a handle.
+    pub const fn gives_address(self) -> bool {
+        matches!(self as u8, 12 | 48..=61)
     }
 }
 
@@ -96,13 +247,20 @@ impl Class {
 pub const FLAG_PER_THREAD: u8 = 1;
 /// The call returns only when the copy is done: it is a result marker as well (synchronous copies).
 pub const FLAG_BLOCKING: u8 = 2;
+/// The function is the runtime's: its calls count only in processes that are in [`crate::names::FALLBACK`], since
+/// everywhere else the driver, which it calls, counts them.
+pub const FLAG_RUNTIME: u8 = 0x40;
+/// The place is no exported function of the driver, but one that its users were given the address of.
+pub const FLAG_INNER: u8 = 0x80;
+/// Sizes and device addresses are of 32 bits: functions from before CUDA 3.2.
+pub const FLAG_NARROW: u8 = 4;
 
 /// A decoded cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
     /// Index of the row in the agent's table of CUDA functions.
     pub row: u16,
-    /// Where the stream handle is.
+    /// Where the stream handle is; in memory rows that have one, the other thing of which [`Class`] tells.
     pub stream: Loc,
     /// Where the number of bytes is.
     pub bytes: Loc,
@@ -198,7 +356,7 @@ mod tests {
             Loc::Deref(0),
             Loc::Deref(63),
         ];
-        for class in (1..=13).filter_map(Class::from_u8) {
+        for class in (1..=u8::MAX).filter_map(Class::from_u8) {
             for stream in locations {
                 let cookie =
                     Cookie { row: 0xabcd, stream, bytes: Loc::Arg(2), object: Loc::None, class, flags: 3 };
@@ -210,6 +368,6 @@ mod tests {
     #[test]
     fn an_unknown_class_is_none() {
         assert_eq!(Cookie::decode(0), None);
-        assert_eq!(Cookie::decode(99 << 40), None);
+        assert_eq!(Cookie::decode(255 << 40), None);
     }
 }

@@ -43,8 +43,8 @@ counters! {
     /// Calls that were to be captured whole and are longer than is captured of any; the middle is a gap of known
     /// length.
     CallCut = "call_cut",
-    /// Vectored calls that were to be captured whole while the room to gather them was in use; all of it is a
-    /// gap of known length.
+    /// Vectored calls that were to be captured whole while the room to gather them was in use; all but the beginning and
+    /// the end is a gap of known length.
     GatherBusy = "gather_busy",
     /// Calls of watched processes in the 32-bit convention while tier B is in use: what they moved is not seen.
     CallForeign = "call_foreign",
@@ -75,6 +75,22 @@ counters! {
     DropTls = "drop_tls_ring_full",
     /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
     PlaintextUnreadable = "plaintext_unreadable",
+    /// Context and device records lost because the ring buffer was full.
+    DropContext = "drop_context_ring_full",
+    /// Contexts pushed on so many others that the lowest are forgotten: what is current after as many pops is unknown.
+    ContextStackFull = "context_stack_full",
+    /// Bytes on TCP connections that moved without a call that was seen (tier B: `io_uring` and 32-bit calls; either
+    /// tier: `splice` out of a socket, reads without a copy): each lot of them is a gap of known length.
+    BytesUnseen = "bytes_unseen",
+    /// Records of functions looked up by name lost because the ring buffer was full: an address that is not attached
+    /// to may stay so.
+    DropResolved = "drop_resolved_ring_full",
+    /// Records of rare CUDA calls (modules, graphs) lost because the ring buffer was full.
+    DropRare = "drop_rare_ring_full",
+    /// CUDA calls within another probed one, which counts them.
+    Nested = "nested",
+    /// Processes watched from their first CUDA call on, before the agent knew of them.
+    Admitted = "admitted",
 }
 
 const _: () = {

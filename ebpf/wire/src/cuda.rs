@@ -49,14 +49,20 @@ pub struct Step {
     pub flags: u16,
     /// The marker's return code (`CUresult`).
     pub result: u32,
+    /// Context of the stream that was waited for, of the waiting thread for a context-wide wait; 0 when not known (made
+    /// current before the agent came). Records of before this field end in front of it: see [`STEP_WITHOUT_CONTEXT`].
+    pub context: u64,
 }
+
+/// Length of a [`Step`] of a recording from before it had its context.
+pub const STEP_WITHOUT_CONTEXT: usize = size_of::<Step>() - 8;
 
 /// `first_ns` may be too early or too late: more boundaries were in flight than are tracked.
 pub const STEP_FIRST_BOUNDED: u16 = 1;
 /// The work came from more than one stream.
 pub const STEP_MULTI_STREAM: u16 = 2;
 
-/// One call that allocates or frees device memory, at its return.
+/// One call that allocates or frees device memory, at its return. Not written any more, see [`crate::memory::Call`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Memory {
@@ -78,6 +84,30 @@ pub struct Memory {
     pub result: u32,
 }
 
+/// A call that says which device a context is on, or which device a number of CUDA's is, at its return. Only of calls
+/// that succeeded; the same again within a second is left out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Context {
+    /// [`crate::Kind::Context`]; `time_ns` is the return of the call.
+    pub header: Header,
+    /// The context made, given or destroyed; 0 for other calls.
+    pub context: u64,
+    /// The device (`CUdevice`); -1 where the call does not name it.
+    pub device: i32,
+    /// The ordinal asked for, for [`crate::cookie::Class::DeviceGet`]; -1 for other calls.
+    pub ordinal: i32,
+    /// Row in the agent's table.
+    pub row: u16,
+    /// [`crate::cookie::Class`] as a number, one of `Context…` or `Device…`.
+    pub class: u8,
+    /// Keeps the layout free of padding.
+    pub reserved: [u8; 5],
+    /// The UUID (16 bytes), or the PCI address as text, NUL padded; zeros for other calls.
+    pub text: [u8; 32],
+}
+
 const _: () = assert!(size_of::<Work>() == 48);
-const _: () = assert!(size_of::<Step>() == 24 + 48 + 48 + 8);
+const _: () = assert!(size_of::<Step>() == 24 + 48 + 48 + 8 + 8);
+const _: () = assert!(size_of::<Context>() == 80);
 const _: () = assert!(size_of::<Memory>() == 56);

@@ -10,8 +10,10 @@
 pub mod cookie;
 pub mod counter;
 pub mod cuda;
+pub mod memory;
 pub mod names;
 pub mod process;
+pub mod rare;
 pub mod socket;
 pub mod tls;
 
@@ -55,8 +57,16 @@ pub enum Kind {
     SocketAck = 5,
     /// [`cuda::Step`]: a result marker, with the work since the previous one.
     Step = 16,
-    /// [`cuda::Memory`]: one call of a memory row.
+    /// [`cuda::Memory`]: one call of a memory row, as it was written before [`memory::Call`].
     Memory = 17,
+    /// [`memory::Call`]: one call of a memory row.
+    MemoryCall = 26,
+    /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
+    Context = 18,
+    /// [`rare::Resolved`]: the driver gave somebody the address of a function.
+    Resolved = 24,
+    /// [`rare::Rare`]: one call of a rare row.
+    Rare = 25,
     /// [`process::Process`]: a process replaced its image.
     Exec = 32,
     /// [`process::Process`]: a watched process started another.
@@ -84,6 +94,10 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            26 => Self::MemoryCall,
+            18 => Self::Context,
+            24 => Self::Resolved,
+            25 => Self::Rare,
             32 => Self::Exec,
             33 => Self::Fork,
             34 => Self::Exit,

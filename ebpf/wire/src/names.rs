@@ -12,6 +12,33 @@ pub const SCOPE_SOCKETS: u32 = 1;
 /// Watch the process's CUDA calls.
 pub const SCOPE_CUDA: u32 = 2;
 
+/// Set beside the others once the process called an exported function of the driver.
+pub const SCOPE_PATH_DRIVER: u32 = 0x100;
+/// Likewise, a function of the driver that it was given the address of.
+pub const SCOPE_PATH_INNER: u32 = 0x200;
+/// Likewise, a function of the runtime.
+pub const SCOPE_PATH_RUNTIME: u32 = 0x400;
+/// All of these: they are a process's own, and those of its image.
+pub const SCOPE_PATHS: u32 = SCOPE_PATH_DRIVER | SCOPE_PATH_INNER | SCOPE_PATH_RUNTIME;
+
+/// Load-time constant (`u32`): 1 where every process that calls CUDA is to be watched. It then is from its first call
+/// on; otherwise the agent decides.
+pub const WATCH_ALL: &str = "WATCH_ALL";
+
+/// Hash: tgid (`u32`) -> `u32` (ignored): processes whose calls of the CUDA runtime count, because their driver is
+/// not attached to.
+pub const FALLBACK: &str = "FALLBACK";
+
+/// Hash: tgid (`u32`) -> [`Ranges`]: where the code of drivers is in processes in which one probed function may call
+/// another. A call from there is part of the one that made it.
+pub const NESTING: &str = "NESTING";
+/// Array of one `u64`: entries of [`NESTING`]. What asks first.
+pub const NESTING_COUNT: &str = "NESTING_COUNT";
+/// Places for code in one process.
+pub const RANGES: usize = 8;
+/// Begin and end of code, by pairs; zero where unused.
+pub type Ranges = [u64; 2 * RANGES];
+
 /// Hash: [`listen_key`] (`u64`) -> `u32` (ignored): listening TCP ports of watched processes. Connections accepted
 /// on them are followed from their birth. The kernel side adds ports it sees begin to listen; the agent adds those
 /// that were listening before, and removes both.
@@ -85,6 +112,20 @@ pub const PROG_SYNC_RETURN: &str = "cuda_sync_return";
 pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
 /// uretprobe: return of a memory row.
 pub const PROG_MEMORY_RETURN: &str = "cuda_memory_return";
+/// uprobe: changes the current context of a thread.
+pub const PROG_CONTEXT_CURRENT: &str = "cuda_context_current";
+/// uprobe: entry of a call that says which device a context or a number is.
+pub const PROG_CONTEXT_ENTER: &str = "cuda_context_enter";
+/// uretprobe: return of the same.
+pub const PROG_CONTEXT_RETURN: &str = "cuda_context_return";
+/// uprobe: entry of a function that looks others up by name.
+pub const PROG_RESOLVE_ENTER: &str = "cuda_resolve_enter";
+/// uretprobe: return of the same.
+pub const PROG_RESOLVE_RETURN: &str = "cuda_resolve_return";
+/// uprobe: entry of a rare row.
+pub const PROG_RARE_ENTER: &str = "cuda_rare_enter";
+/// uretprobe: return of a rare row.
+pub const PROG_RARE_RETURN: &str = "cuda_rare_return";
 /// uprobe: entry of a function that reads or writes plaintext of TLS.
 pub const PROG_TLS_ENTER: &str = "tls_enter";
 /// uretprobe: return of the same.

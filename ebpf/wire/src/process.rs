@@ -10,7 +10,7 @@ use crate::Header;
 pub struct Process {
     /// Kind `Exec`, `Fork`, `Exit` or `CudaSeen`; `tgid` is the process it happened to (the parent, for a fork).
     pub header: Header,
-    /// The new process of a fork; 0 otherwise.
+    /// The new process of a fork; for `CudaSeen` the process itself if it is watched from this call on; 0 otherwise.
     pub child: u32,
     /// Attach cookie's row of the call, for `CudaSeen`; 0 otherwise.
     pub row: u32,

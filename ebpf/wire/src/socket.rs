@@ -46,6 +46,9 @@ pub const FLAG_IOVEC_TRUNCATED: u8 = 4;
 pub const FLAG_CONTINUED: u8 = 8;
 /// The record does not end a call: the rest stands in records with [`FLAG_CONTINUED`].
 pub const FLAG_MORE: u8 = 16;
+/// The record is of no call: bytes up to `offset` moved in this direction some time since the record before, and no call
+/// told of them. `result` is 0.
+pub const FLAG_UNSEEN: u8 = 32;
 
 /// What the network said of the bytes of one call, from the segments themselves. All zero: not known.
 ///
@@ -73,6 +76,9 @@ pub struct Network {
 /// `result > 0`: that many bytes moved, `offset..offset + result` of this direction; the first `head_len` and
 /// the last `tail_len` of them follow. `result == 0` on receive: the peer ended its side. `result < 0`:
 /// `-errno`; only errors that mean something are recorded (a full socket on send, resets).
+///
+/// On TCP, `offset` counts bytes that moved without a call that was seen, too: it is then beyond the end of the record
+/// before. Where that shows before another call does, a record with [`FLAG_UNSEEN`] tells.
 ///
 /// On sockets that carry several messages in one call (HTTP/2, pipelining) a long call is written in pieces: records
 /// with [`FLAG_MORE`] or [`FLAG_CONTINUED`], in order, each as if it were a call on its own part of the stream. Their
@@ -151,6 +157,8 @@ pub mod tcp {
     pub const CLOSE: u8 = 7;
     /// The peer closed first.
     pub const CLOSE_WAIT: u8 = 8;
+    /// The peer closed first, and now this side.
+    pub const LAST_ACK: u8 = 9;
     /// Listening.
     pub const LISTEN: u8 = 10;
 }

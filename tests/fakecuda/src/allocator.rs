@@ -84,6 +84,21 @@ pub(crate) fn used(heap: &Heap) -> u64 {
     used
 }
 
+/// Bytes that are free, and the largest hole.
+pub(crate) fn free_and_hole(heap: &Heap, total: u64) -> (u64, u64) {
+    let (mut free, mut largest, mut hole) = (0, 0, 0);
+    let mut link = &heap.head;
+    loop {
+        let next = block(heap, link);
+        let size = next.map_or(total, |b| b.offset.load(Acquire)) - hole;
+        free += size;
+        largest = largest.max(size);
+        let Some(taken) = next else { return (free, largest) };
+        hole = taken.offset.load(Acquire) + taken.size.load(Acquire);
+        link = &taken.next;
+    }
+}
+
 fn block<'h>(heap: &'h Heap, link: &AtomicU32) -> Option<&'h Block> {
     let index = usize::try_from(link.load(Acquire)).ok()?.checked_sub(1)?;
     heap.blocks.get(index)
@@ -145,6 +160,7 @@ mod tests {
         }
         assert_eq!(used(&heap), total / 2);
         assert_eq!(take(2), None, "half is free, but no hole holds two");
+        assert_eq!(free_and_hole(&heap, total), (4 * unit, unit));
         assert!(free(&heap, blocks[3], owner(1)));
         assert_eq!(take(3), Some(2 * unit));
         assert_eq!(take(1), Some(0));

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -104,6 +105,13 @@ fn set_top(context: u64) -> Result<(), Error> {
     Ok(())
 }
 
+fn create(context: Out<'_, u64>, device: i32) -> Result<(), Error> {
+    let created = Context::create(device::index(device)?);
+    give(context, created.handle())?;
+    STACK.with_borrow_mut(|stack| stack.push(created));
+    Ok(())
+}
+
 fn release_primary(device: usize) -> Result<(), Error> {
     let mut primary = lock(&PRIMARY);
     let slot = &mut primary[device];
@@ -132,12 +140,30 @@ export! {
         release_primary(device::index(device)?)
     }
 
+    /// Destroys it, whoever holds it.
+    fn cuDevicePrimaryCtxReset_v2(device: i32) {
+        let slot = lock(&PRIMARY)[device::index(device)?].take();
+        if let Some(primary) = slot {
+            primary.context.destroy();
+        }
+        Ok(())
+    }
+
     /// A new context, made current. Flags are not looked at.
     fn cuCtxCreate_v2(context: Out<'_, u64>, _flags: u32, device: i32) {
-        let created = Context::create(device::index(device)?);
-        give(context, created.handle())?;
-        STACK.with_borrow_mut(|stack| stack.push(created));
-        Ok(())
+        create(context, device)
+    }
+
+    /// The same. Affinities are not looked at.
+    fn cuCtxCreate_v3(
+        context: Out<'_, u64>, _affinities: *const c_void, _count: i32, _flags: u32, device: i32,
+    ) {
+        create(context, device)
+    }
+
+    /// The same. Parameters are not looked at.
+    fn cuCtxCreate_v4(context: Out<'_, u64>, _parameters: *const c_void, _flags: u32, device: i32) {
+        create(context, device)
     }
 
     /// Destroys a context that `cuCtxCreate` made; it leaves the calling thread's stack if it is on top.
@@ -176,7 +202,7 @@ export! {
 
     /// Device of the current context.
     fn cuCtxGetDevice(device: Out<'_, i32>) {
-        give(device, i32::try_from(current()?.totals.device).map_err(|_| Error::UNKNOWN)?)
+        give(device, device::number(current()?.totals.device)?)
     }
 
     /// Waits for everything submitted to the current context.

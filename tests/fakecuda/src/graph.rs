@@ -3,6 +3,7 @@
 //! Simpler than the real thing: parallel branches add up, and a branch that never rejoins the origin stream is not
 //! noticed when the capture ends.
 
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::abi::{Out, give};
@@ -120,6 +121,12 @@ fn end(stream: &Stream, graph: Out<'_, u64>) -> Result<(), Error> {
     give(Some(graph), GRAPHS.insert(Arc::new(captured)))
 }
 
+fn instantiate(executable: Out<'_, u64>, graph: u64) -> Result<(), Error> {
+    let graph = GRAPHS.get(graph)?;
+    let executable = executable.ok_or(Error::INVALID_VALUE)?;
+    give(Some(executable), EXECUTABLES.insert(graph))
+}
+
 fn launch(executable: u64, stream: &Stream) -> Result<(), Error> {
     let Graph { duration, kernels } = *EXECUTABLES.get(executable)?;
     stream.submit(Op::Graph { duration, kernels }).map(drop)
@@ -146,11 +153,26 @@ export! {
         end(&*stream::resolve(stream, Default::PerThread)?, graph)
     }
 
+    /// Makes a graph executable. There is nothing to say of failures.
+    fn cuGraphInstantiate_v2(
+        executable: Out<'_, u64>, graph: u64, _node: *mut u64, _log: *mut u8, _log_len: usize,
+    ) {
+        instantiate(executable, graph)
+    }
+
     /// Makes a graph executable. Flags are not looked at.
     fn cuGraphInstantiateWithFlags(executable: Out<'_, u64>, graph: u64, _flags: u64) {
-        let graph = GRAPHS.get(graph)?;
-        let executable = executable.ok_or(Error::INVALID_VALUE)?;
-        give(Some(executable), EXECUTABLES.insert(graph))
+        instantiate(executable, graph)
+    }
+
+    /// Makes a graph executable. Parameters are not looked at.
+    fn cuGraphInstantiateWithParams(executable: Out<'_, u64>, graph: u64, _parameters: *mut c_void) {
+        instantiate(executable, graph)
+    }
+
+    /// Makes a graph executable. Parameters are not looked at.
+    fn cuGraphInstantiateWithParams_ptsz(executable: Out<'_, u64>, graph: u64, _parameters: *mut c_void) {
+        instantiate(executable, graph)
     }
 
     /// Destroys a graph; what was made from it stays.

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::functions::Func;
 use crate::handles::lock;
 use crate::script::SCRIPT;
-use crate::{memory, shared, truth};
+use crate::{history, memory, shared, truth};
 
 /// Version the library says it is: CUDA 13.0.
 pub(crate) const DRIVER_VERSION: i32 = 13_000;
@@ -63,6 +63,7 @@ fn works_before_init(func: Func) -> bool {
             | Func::cuDriverGetVersion
             | Func::cuGetErrorName
             | Func::cuGetErrorString
+            | Func::cuGetProcAddress
             | Func::cuGetProcAddress_v2
     )
 }
@@ -92,6 +93,7 @@ extern "C" fn at_exit() {
     if is_ready() {
         memory::release_all();
         truth::write_at_exit();
+        history::write_at_exit();
     }
 }
 

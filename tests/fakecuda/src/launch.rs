@@ -32,15 +32,41 @@ fn launch_ex(config: Out<'_, CUlaunchConfig>, function: u64, default: Default) -
     launch(function, [c.grid_x, c.grid_y, c.grid_z], [c.block_x, c.block_y, c.block_z], c.stream, default)
 }
 
-export! {
-    /// Launches a kernel.
-    fn cuLaunchKernel(
-        function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        _shared_bytes: u32, stream: u64, _params: *mut *mut c_void, _extra: *mut *mut c_void,
-    ) {
-        launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream, Default::Legacy)
-    }
+pub(crate) fn legacy(function: u64, grid: [u32; 3], block: [u32; 3], stream: u64) -> Result<(), Error> {
+    launch(function, grid, block, stream, Default::Legacy)
+}
 
+/// Launches a kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuLaunchKernel(
+    function: u64,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared_bytes: u32,
+    stream: u64,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> crate::CUresult {
+    crate::inner::launch(
+        function,
+        grid_x,
+        grid_y,
+        grid_z,
+        block_x,
+        block_y,
+        block_z,
+        shared_bytes,
+        stream,
+        params,
+        extra,
+    )
+}
+
+export! {
     /// Launches a kernel.
     fn cuLaunchKernel_ptsz(
         function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,

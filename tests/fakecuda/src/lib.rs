@@ -2,7 +2,7 @@
 //!
 //! What is real: names, argument order and types, return codes, stream order, events, waits across streams, graph
 //! capture, blocking when the launch queue is full, contention of several processes for one device, first-fit
-//! memory that fragments. What is not: device memory has no contents. A copy takes time and is counted, and its
+//! memory that fragments, for pools, physical memory and arrays too. What is not: device memory has no contents. A copy takes time and is counted, and its
 //! device range is checked, but no byte moves.
 //!
 //! # Time
@@ -25,18 +25,23 @@
 //! | Variable | Meaning | Default |
 //! |---|---|---|
 //! | `FAKECUDA_SHM` | file of the simulated devices, made when missing | `/dev/shm/fakecuda-<uid>` |
-//! | `FAKECUDA_DEVICES` | devices this process sees, 1 to 8 | 1 |
+//! | `FAKECUDA_DEVICES` | devices there are, 1 to 8 | 1 |
+//! | `CUDA_VISIBLE_DEVICES` | those this process sees, in its order, by number or UUID | all |
 //! | `FAKECUDA_MEM_BYTES` | memory per device; the first process that opens the file decides | 16 GiB |
 //! | `FAKECUDA_UNIT_NS` | duration of a kernel per unit of `gridDimX` | 1000 |
 //! | `FAKECUDA_COPY_LATENCY_NS` | fixed part of every copy | 4000 |
 //! | `FAKECUDA_COPY_BYTES_PER_US` | bandwidth between host and device | 12000 |
 //! | `FAKECUDA_TRUTH` | file for the counters, written when the process exits; `%p` becomes the pid | none |
+//! | `FAKECUDA_HISTORY` | file for every operation's times, written then too; `%p` as above | none |
 //! | `FAKECUDA_FAIL` | `function:after=N[:times=M][:code=C],…`: calls after the first N fail (M of them) | none |
+//! | `FAKECUDA_INNER` | 1: `cuGetProcAddress` gives addresses of functions without a name, as far as there are such | 0 |
 //! | `FAKECUDA_DELAY_US` | `function=microseconds,…`: the call takes that much longer | none |
 
 #[macro_use]
 mod abi;
+mod accounts;
 mod allocator;
+mod array;
 mod clock;
 mod config;
 mod context;
@@ -47,20 +52,28 @@ mod event;
 mod functions;
 mod graph;
 mod handles;
+mod history;
+mod host;
 mod init;
+mod inner;
+mod ipc;
 mod launch;
 mod layout;
+mod link;
 mod memory;
 mod module;
 mod owner;
+mod pool;
 mod resolve;
 mod script;
 mod shared;
 mod stream;
 mod timeline;
 mod truth;
+mod vmm;
 
 pub use abi::{CUlaunchConfig, CUresult, Out};
+pub use array::*;
 pub use clock::{now as monotonic_ns, sleep_until};
 pub use context::*;
 pub use copy::*;
@@ -69,10 +82,15 @@ pub use error::*;
 pub use event::*;
 pub use functions::Func;
 pub use graph::*;
+pub use host::*;
 pub use init::*;
+pub use ipc::*;
 pub use launch::*;
+pub use link::*;
 pub use memory::*;
 pub use module::*;
+pub use pool::*;
 pub use resolve::*;
 pub use stream::*;
 pub use truth::fakecuda_dump_truth;
+pub use vmm::*;

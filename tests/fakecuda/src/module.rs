@@ -23,12 +23,46 @@ pub(crate) fn check_function(function: u64) -> Result<(), Error> {
     FUNCTIONS.check(function)
 }
 
+fn load(module: Out<'_, u64>, image: *const c_void) -> Result<(), Error> {
+    current()?;
+    let module = module.filter(|_| !image.is_null()).ok_or(Error::INVALID_VALUE)?;
+    give(Some(module), MODULES.insert(Arc::new(Module { functions: Mutex::default() })))
+}
+
 export! {
+    /// Loads a module; the file is not looked at.
+    fn cuModuleLoad(module: Out<'_, u64>, path: *const c_char) {
+        load(module, path.cast())
+    }
+
     /// Loads a module; the image is not looked at.
     fn cuModuleLoadData(module: Out<'_, u64>, image: *const c_void) {
-        current()?;
-        let module = module.filter(|_| !image.is_null()).ok_or(Error::INVALID_VALUE)?;
-        give(Some(module), MODULES.insert(Arc::new(Module { functions: Mutex::default() })))
+        load(module, image)
+    }
+
+    /// Loads a module; neither image nor options are looked at.
+    fn cuModuleLoadDataEx(
+        module: Out<'_, u64>, image: *const c_void, _count: u32, _options: *mut u32, _values: *mut *mut c_void,
+    ) {
+        load(module, image)
+    }
+
+    /// Loads a module; the image is not looked at.
+    fn cuModuleLoadFatBinary(module: Out<'_, u64>, image: *const c_void) {
+        load(module, image)
+    }
+
+    /// Loads a library of kernels, which is a module here.
+    fn cuLibraryLoadData(
+        library: Out<'_, u64>, code: *const c_void, _jit: *mut u32, _jit_values: *mut *mut c_void, _jit_count: u32,
+        _options: *mut u32, _values: *mut *mut c_void, _count: u32,
+    ) {
+        load(library, code)
+    }
+
+    /// Unloads it.
+    fn cuLibraryUnload(library: u64) {
+        MODULES.remove(library).map(drop)
     }
 
     /// Unloads it with its kernels.

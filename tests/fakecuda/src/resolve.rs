@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::abi::Out;
+use crate::config::CONFIG;
 use crate::error::Error;
 use crate::functions::Func;
 
@@ -21,6 +22,48 @@ fn resolve(name: &str, per_thread: bool) -> Option<Func> {
     suffixes.iter().chain(&PLAIN).find_map(|suffix| Func::from_name(&format!("{name}{suffix}")))
 }
 
+/// Address of a function, as it is given out.
+fn address_of(func: Func) -> *const c_void {
+    let gives_inner = CONFIG.as_ref().is_ok_and(|config| config.inner == 1);
+    crate::inner::address(func).filter(|_| gives_inner).unwrap_or_else(|| func.address())
+}
+
+/// # Safety
+/// `symbol` is null or a C string.
+unsafe fn find(
+    symbol: *const c_char,
+    address: Out<'_, *const c_void>,
+    flags: u64,
+    status: Out<'_, u32>,
+) -> Result<(), Error> {
+    let address = address.filter(|_| !symbol.is_null()).ok_or(Error::INVALID_VALUE)?;
+    // SAFETY: not null, so the caller promises a C string.
+    let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| Error::INVALID_VALUE)?;
+    let found = resolve(name, flags & PER_THREAD_DEFAULT_STREAM != 0);
+    *address = found.map_or(std::ptr::null(), address_of);
+    match (status, found) {
+        (Some(status), _) => *status = if found.is_some() { FOUND } else { NOT_FOUND },
+        (None, Some(_)) => {}
+        (None, None) => return Err(Error::NOT_FOUND),
+    }
+    Ok(())
+}
+
+/// Address of the function of that name, as it was asked for before CUDA 12.
+///
+/// # Safety
+/// `symbol` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress(
+    symbol: *const c_char,
+    address: Out<'_, *const c_void>,
+    _version: i32,
+    flags: u64,
+) -> crate::CUresult {
+    // SAFETY: the caller's promise.
+    crate::abi::enter(Func::cuGetProcAddress, || unsafe { find(symbol, address, flags, None) })
+}
+
 /// Address of the function of that name.
 ///
 /// # Safety
@@ -33,19 +76,8 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: u64,
     status: Out<'_, u32>,
 ) -> crate::CUresult {
-    crate::abi::enter(Func::cuGetProcAddress_v2, || {
-        let address = address.filter(|_| !symbol.is_null()).ok_or(Error::INVALID_VALUE)?;
-        // SAFETY: not null, so the caller promises a C string.
-        let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| Error::INVALID_VALUE)?;
-        let found = resolve(name, flags & PER_THREAD_DEFAULT_STREAM != 0);
-        *address = found.map_or(std::ptr::null(), Func::address);
-        match (status, found) {
-            (Some(status), _) => *status = if found.is_some() { FOUND } else { NOT_FOUND },
-            (None, Some(_)) => {}
-            (None, None) => return Err(Error::NOT_FOUND),
-        }
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    crate::abi::enter(Func::cuGetProcAddress_v2, || unsafe { find(symbol, address, flags, status) })
 }
 
 #[cfg(test)]

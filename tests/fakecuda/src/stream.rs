@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event::{self, When};
 use crate::handles::{Handles, lock};
 use crate::timeline::{Line, Op};
-use crate::{clock, device, truth};
+use crate::{clock, device, history, truth};
 
 /// How a stream and the legacy default stream wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,7 @@ impl Stream {
     fn place(&self, line: &mut Line, now: u64, op: Op, duration: u64) -> u64 {
         let engine = op.engine(device::shared_device(self.totals.device));
         let end = engine.take(self.reach(line, now), duration);
+        history::placed(self.totals.device, op, [now, end - duration, end]);
         line.push(end);
         self.publish(end);
         truth::executed(op);

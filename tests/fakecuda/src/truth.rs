@@ -9,9 +9,11 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::accounts;
 use crate::error::Error;
 use crate::functions::Func;
 use crate::handles::lock;
+use crate::history;
 use crate::timeline::{CopyKind, Op};
 
 /// Counters of one process.
@@ -25,9 +27,6 @@ struct Truth {
     copies: [AtomicU64; CopyKind::ALL.len()],
     copy_bytes: [AtomicU64; CopyKind::ALL.len()],
     captured_copies: AtomicU64,
-    allocs: AtomicU64,
-    alloc_bytes: AtomicU64,
-    frees: AtomicU64,
     syncs: AtomicU64,
     event_records: AtomicU64,
     failures: Mutex<BTreeMap<(Func, Error), u64>>,
@@ -43,9 +42,6 @@ static TRUTH: Truth = Truth {
     copies: [const { AtomicU64::new(0) }; _],
     copy_bytes: [const { AtomicU64::new(0) }; _],
     captured_copies: AtomicU64::new(0),
-    allocs: AtomicU64::new(0),
-    alloc_bytes: AtomicU64::new(0),
-    frees: AtomicU64::new(0),
     syncs: AtomicU64::new(0),
     event_records: AtomicU64::new(0),
     failures: Mutex::new(BTreeMap::new()),
@@ -94,18 +90,10 @@ pub(crate) fn captured(op: Op) {
     };
 }
 
-pub(crate) fn allocated(bytes: u64) {
-    TRUTH.allocs.fetch_add(1, Relaxed);
-    TRUTH.alloc_bytes.fetch_add(bytes, Relaxed);
-}
-
-pub(crate) fn freed() {
-    TRUTH.frees.fetch_add(1, Relaxed);
-}
-
 /// A wait for a stream, an event or a context ended.
 pub(crate) fn synchronized() {
     TRUTH.syncs.fetch_add(1, Relaxed);
+    history::waited();
 }
 
 pub(crate) fn recorded_event() {
@@ -152,6 +140,9 @@ impl Truth {
         for (name, value) in self.scalars() {
             let _ = write!(out, ",\"{name}\":{}", value.load(Relaxed));
         }
+        for (name, value) in accounts::totals() {
+            let _ = write!(out, ",\"{name}\":{value}");
+        }
         let copies = CopyKind::ALL.iter().map(|&kind| {
             let (count, bytes) = (&self.copies[kind as usize], &self.copy_bytes[kind as usize]);
             let (count, bytes) = (count.load(Relaxed), bytes.load(Relaxed));
@@ -160,12 +151,12 @@ impl Truth {
         let called = Func::ALL.iter().map(|f| (f.name(), self.calls[f.index()].load(Relaxed)));
         let called = called.filter(|&(_, n)| n > 0).map(|(name, n)| (name, n.to_string()));
         let _ = write!(out, ",\"copies\":{},\"calls\":{}", object(copies), object(called));
-        let _ = write!(out, ",\"failures\":{}}}", self.failures_json());
+        let _ = write!(out, ",{},\"failures\":{}}}", accounts::to_json(), self.failures_json());
         out.push('\n');
         out
     }
 
-    fn scalars(&self) -> [(&'static str, &AtomicU64); 11] {
+    fn scalars(&self) -> [(&'static str, &AtomicU64); 8] {
         [
             ("threads", &self.threads),
             ("launches", &self.launches),
@@ -173,9 +164,6 @@ impl Truth {
             ("graph_launches", &self.graph_launches),
             ("graph_kernels", &self.graph_kernels),
             ("captured_copies", &self.captured_copies),
-            ("allocs", &self.allocs),
-            ("alloc_bytes", &self.alloc_bytes),
-            ("frees", &self.frees),
             ("syncs", &self.syncs),
             ("event_records", &self.event_records),
         ]

@@ -3,18 +3,24 @@
 A request decides by its `max_tokens` how it ends, so that every peer meets every outcome that is the application's.
 """
 
-import asyncio
 import json
 import os
 import time
 
-from shapes import SHAPES
+from shapes import INPUT_TOKENS, said, shape_of
 
 TOKEN_INTERVAL_S = 0.002
 # Content events carry this word and nothing else does.
 MARK = b"lorem"
 
 now = time.monotonic_ns
+
+
+def limit(asked):
+    """How many tokens a request asks for at most, wherever its API puts that."""
+    places = [asked, *(asked.get(key) or {} for key in ("options", "parameters", "sampling_params"))]
+    keys = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict", "n_predict"]
+    return next((place[key] for place in places for key in keys if place.get(key)), 8)
 
 
 class Plan:
@@ -27,11 +33,12 @@ class Plan:
         except ValueError:
             asked = {}
         self.method, self.path, self.model = method, path.split("?")[0], asked.get("model")
-        shape, self.events_type = SHAPES.get(self.path, (None, "text/event-stream"))
+        shape, self.events_type = shape_of(self.path, asked)
         self.shape = shape and shape(self, asked)
         self.streaming = bool(asked.get("stream", self.path.startswith("/api/")))
-        limits = [asked.get(key) for key in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
-        self.tokens = next(filter(None, [*limits, (asked.get("options") or {}).get("num_predict")]), 8)
+        if shape and self.shape.STREAMS is not None:
+            self.streaming = self.shape.STREAMS
+        self.tokens = limit(asked)
         self.chat = "messages" in asked or not path.endswith("/completions")
         self.status, self.outcome, self.reason = 200, "ok", "stop"
         self.usage = bool((asked.get("stream_options") or {}).get("include_usage"))
@@ -42,16 +49,39 @@ class Plan:
             self.pieces = self.stream() if self.streaming else [self.whole()]
 
     def choose(self):
+        lacks = self.shape.LACKS if self.shape else ()
         if self.tokens == 3:
             self.status, self.outcome, self.streaming = 400, "client_4xx", False
         elif self.tokens == 4:
             self.status, self.outcome, self.streaming = 500, "server_5xx", False
-        elif self.tokens == 5 and self.streaming:
+        elif self.tokens == 5 and self.streaming and "in_band_error" not in lacks:
             self.outcome = "in_band_error"
-        elif self.tokens == 6 and not self.path.startswith("/api/"):
+        elif self.tokens == 6 and "content_filter" not in lacks:
             self.outcome, self.reason = "content_filter", "content_filter"
-        elif self.tokens == 7:
+        elif self.tokens == 7 and "empty_output" not in lacks:
             self.outcome, self.tokens = "empty_output", 0
+
+    @property
+    def api(self):
+        """As the records name it; `None` where these peers only play."""
+        if self.shape:
+            return self.shape.API
+        ends = {"/chat/completions": "openai.chat", "/completions": "openai.completions"}
+        return next((api for end, api in ends.items() if self.path.endswith(end)), None)
+
+    @property
+    def said(self):
+        """What the answer says of itself."""
+        if self.status >= 400:
+            return said(version=self.shape and self.shape.named_version)
+        if self.shape:
+            return self.shape.said()
+        events = "chunks" if self.streaming and self.tokens else None
+        if self.outcome == "in_band_error":
+            return said(None, events)
+        if self.streaming and not self.usage:
+            return said(self.reason, events)
+        return said(self.reason, "usage", self.tokens, INPUT_TOKENS)
 
     @property
     def content_type(self):
@@ -67,7 +97,8 @@ class Plan:
         return {**common, **fields}
 
     def counts(self):
-        return {"prompt_tokens": 9, "completion_tokens": self.tokens, "total_tokens": 9 + self.tokens}
+        total = INPUT_TOKENS + self.tokens
+        return {"prompt_tokens": INPUT_TOKENS, "completion_tokens": self.tokens, "total_tokens": total}
 
     def whole(self):
         if self.status >= 400:
@@ -117,6 +148,7 @@ def truth(request_id, plan, writes):
         "t_first_token_write_ns": first,
         "t_last_write_ns": writes.last,
         "content_write_ns": writes.content if plan.streaming else [],
+        "said": {"api": plan.api, **plan.said} if plan.api else None,
     }
     with open(os.environ["TRUTH"], "a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
@@ -124,6 +156,9 @@ def truth(request_id, plan, writes):
 
 async def gate(path):
     """Waits until a file is there."""
+    # It brings OpenSSL along, which not every peer wants.
+    import asyncio
+
     while not os.path.exists(path):
         await asyncio.sleep(0.002)
 

@@ -1,4 +1,4 @@
-"""Clients as applications use them: `client.py openai|responses|anthropic|ollama|httpx|requests PORT COUNT`.
+"""Clients as applications use them: `client.py openai|responses|anthropic|ollama|httpx|requests|every|deadline PORT COUNT`.
 
 Those that read answers check what they got, so that what the servers send is what such servers send.
 
@@ -138,6 +138,19 @@ def with_httpx(base, count):
                     pass
 
 
+def with_deadline(base, count):
+    """Gives up when nothing has come for 0.4 s, on a server that takes longer."""
+    import httpx
+
+    for number in range(count):
+        headers = {"x-request-id": f"deadline-{number}", "x-slow": "2"}
+        try:
+            httpx.post(f"{base}/slow/v1/chat/completions", json=body(number), headers=headers, timeout=0.4)
+        except httpx.ReadTimeout:
+            continue
+        raise AssertionError("the server answered in time")
+
+
 def with_requests(base, count):
     import requests
 
@@ -148,6 +161,54 @@ def with_requests(base, count):
         data = (piece for piece in [__import__("json").dumps(body(number)).encode()])
         headers["content-type"] = "application/json"
         session.post(f"{base}/v1/chat/completions", data=data, headers=headers, stream=True).content
+
+
+def every_api(tokens, stream):
+    """A request of each API, with its path."""
+    prompt = "hello " * 40
+    messages = [{"role": "user", "content": prompt}]
+    usage = {"stream_options": {"include_usage": True}}
+    common = {"model": MODEL, "stream": stream}
+    return [
+        ("/v1/chat/completions", {**common, "messages": messages, "max_tokens": tokens, **usage}),
+        ("/v1/completions", {**common, "prompt": prompt, "max_tokens": tokens, **usage}),
+        ("/v1/responses", {**common, "input": prompt, "max_output_tokens": tokens}),
+        ("/v1/embeddings", {"model": MODEL, "input": prompt}),
+        ("/v1/messages", {**common, "messages": messages, "max_tokens": tokens}),
+        ("/api/chat", {**common, "messages": messages, "options": {"num_predict": tokens}}),
+        # A stream without being asked for.
+        ("/api/generate", {"model": MODEL, "prompt": prompt, "options": {"num_predict": tokens}}),
+        ("/v2/models/net-a/infer", {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": [prompt]}]}),
+        ("/v2/models/net-b/versions/3/infer", {"inputs": []}),
+        ("/v2/models/net-c/generate", {"text_input": prompt, "max_tokens": tokens}),
+        ("/v2/models/net-d/versions/7/generate_stream", {"text_input": prompt, "max_tokens": tokens}),
+        ("/generate_stream", {"inputs": prompt, "parameters": {"max_new_tokens": tokens}}),
+        ("/generate", {"inputs": prompt, "parameters": {"max_new_tokens": tokens, "details": True}, "stream": stream}),
+        ("/generate", {"text": prompt, "sampling_params": {"max_new_tokens": tokens}, "stream": stream}),
+        ("/completion", {"prompt": prompt, "n_predict": tokens, "stream": stream}),
+        ("/predictions/net-e", {"data": prompt}),
+        ("/predictions/net-f/2.0", {"data": prompt}),
+        ("/detect", {"image": prompt, "stream": stream}),
+    ]
+
+
+def with_every(base, count):
+    """Each of them in each of its ways."""
+    import httpx
+
+    asked = [request for number in range(count) for request in every_api(LENGTHS[number // 2], number % 2 == 0)]
+
+    async def run():
+        turn = asyncio.Semaphore(8)
+        async with httpx.AsyncClient() as client:
+
+            async def one(number, path, asked):
+                async with turn:
+                    await client.post(base + path, json=asked, headers={"x-request-id": f"every-{number}"})
+
+            await asyncio.gather(*(one(number, *request) for number, request in enumerate(asked)))
+
+    asyncio.run(run())
 
 
 kind, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3])

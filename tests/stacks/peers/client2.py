@@ -1,6 +1,8 @@
 """HTTP/2 clients, each with one connection: `client2.py httpx|infer|stream PORT FIRST COUNT AT_ONCE [GATE]`.
 
-Prints for each request what the client saw: its id, and when it sent, had the first token, and had the last byte.
+Prints for each request what the client saw: its id, its status but for gRPC, and when it sent, had the first token, and
+had the last byte. With TLS_CERT, over TLS; nobody checks whose certificate it is.
+
 With a gate, the answers stop in the middle until that file is there; without one before, `AT_ONCE` are under way.
 """
 
@@ -18,8 +20,9 @@ from answer import now
 LENGTHS = [8, 5, 12, 3, 9, 6, 16, 4, 7, 10]
 
 
-def seen(request_id, sent, first, last):
-    line = {"request_id": request_id, "t_send": sent, "t_first_token": first, "t_last_byte": last}
+def seen(request_id, sent, first, last, status=None):
+    line = {"request_id": request_id, "status": status}
+    line |= {"t_send": sent, "t_first_token": first, "t_last_byte": last}
     print(json.dumps(line), flush=True)
 
 
@@ -28,8 +31,9 @@ class Httpx:
 
     def __init__(self, port, gate):
         limits = httpx.Limits(max_connections=1)
-        self.client = httpx.AsyncClient(http1=False, http2=True, limits=limits, timeout=30)
-        self.base, self.gate = f"http://127.0.0.1:{port}", gate
+        self.client = httpx.AsyncClient(http1=False, http2=True, limits=limits, timeout=30, verify=False)
+        scheme = "https" if "TLS_CERT" in os.environ else "http"
+        self.base, self.gate = f"{scheme}://127.0.0.1:{port}", gate
 
     async def ask(self, number):
         request_id, tokens = f"h2-{number:06}", LENGTHS[number % len(LENGTHS)]
@@ -48,7 +52,7 @@ class Httpx:
             async for data in answer.aiter_raw():
                 if first is None and b"lorem" in data and body["stream"]:
                     first = now()
-        seen(request_id, sent, first, now())
+        seen(request_id, sent, first, now(), answer.status_code)
 
 
 class Grpc:

@@ -15,10 +15,12 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from answer import TOKEN_INTERVAL_S, Writes, announce, truth
+from shapes import said
 
 sys.path.insert(0, os.path.dirname(__file__))
 protos, services = grpc.protos_and_services("kserve.proto")
 
+VERSION = "1"
 # Outcome and status of a call that is refused.
 REFUSED = {
     3: ("client_4xx", grpc.StatusCode.INVALID_ARGUMENT),
@@ -38,6 +40,14 @@ class Call:
         if streaming and self.tokens == 5:
             self.outcome = "in_band_error"
 
+    api = "kserve.grpc"
+
+    @property
+    def said(self):
+        if self.tokens in REFUSED:
+            return said()
+        return said(None, "chunks" if self.streaming else None, version=VERSION)
+
     def refuse(self, context):
         if self.tokens in REFUSED:
             truth(self.id, self, Writes())
@@ -45,7 +55,7 @@ class Call:
 
 
 def response(request):
-    answer = protos.ModelInferResponse(model_name=request.model_name, model_version="1", id=request.id)
+    answer = protos.ModelInferResponse(model_name=request.model_name, model_version=VERSION, id=request.id)
     answer.outputs.add(name="text", datatype="BYTES", shape=[1])
     answer.raw_output_contents.append(b"lorem " * 20)
     return answer

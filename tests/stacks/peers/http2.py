@@ -1,6 +1,9 @@
-"""HTTP/2 in clear on hypercorn: the application of `asgi.py`, whose writes others stamp (`stamp.c`)."""
+"""HTTP/2 on hypercorn: the application of `asgi.py`, whose writes others stamp (`stamp.c`). In clear, or over TLS with
+TLS_CERT and TLS_KEY.
+"""
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -49,6 +52,7 @@ async def main():
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     config = Config()
     config.graceful_timeout = 1
+    config.certfile, config.keyfile = os.environ.get("TLS_CERT"), os.environ.get("TLS_KEY")
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     announce(listener.getsockname()[1])

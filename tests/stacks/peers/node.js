@@ -41,6 +41,14 @@ function plan(method, path, body) {
   return p;
 }
 
+// What the answer says of itself, by the names of the agent's records.
+function said(p) {
+  const api = p.path.endsWith('/chat/completions') ? 'openai.chat' : 'openai.completions';
+  if (p.status >= 400) return { api };
+  if (p.outcome === 'in_band_error') return { api, tokens_source: p.tokens ? 'chunks' : null };
+  return { api, finish_reason: p.reason, tokens_source: 'usage', output_tokens: p.tokens, input_tokens: 9 };
+}
+
 async function answer(request, response) {
   let body = '';
   for await (const piece of request) body += piece;
@@ -66,7 +74,7 @@ async function answer(request, response) {
   fs.appendFileSync(process.env.TRUTH, `${JSON.stringify({
     request_id: request.headers['x-request-id'], method: p.method, path: p.path, model: p.model, status: p.status,
     outcome: p.outcome, streaming: p.streaming, t_first_token_write_ns: content[0] || null, t_last_write_ns: last,
-    content_write_ns: content,
+    content_write_ns: content, said: said(p),
   })}\n`);
 }
 

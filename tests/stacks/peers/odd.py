@@ -5,11 +5,11 @@ WAY says how connections get to whom answers them; the path of a request says ho
 
 import ctypes
 import io
+import itertools
 import os
 import select
 import signal
 import socket
-import ssl
 import struct
 import sys
 import threading
@@ -116,8 +116,8 @@ def one_byte(answer):
     body = b"HTTP/1.1 200 OK\r\n" + "\r\n".join(EVENTS).encode() + b"\r\n\r\n"
     parts = [(body, b""), *((chunk(piece), piece) for piece in answer.plan.pieces), (b"0\r\n\r\n", b"")]
     for data, piece in parts:
-        # An event is complete with its empty line, which comes before the end of its chunk.
-        complete = len(data) - 3 if piece else -1
+        # An event is out with the end of its line. Behind that come the empty line and the end of its chunk.
+        complete = len(data) - 4 if piece else -1
         for at in range(len(data)):
             answer.send(data[at : at + 1], piece if at == complete else b"")
 
@@ -126,10 +126,11 @@ def split(answer):
     """Lines of events cut in the middle, and two events in one write."""
     answer.head("200 OK", *EVENTS)
     stream = b"".join(answer.plan.pieces)
+    # Where the line of each ends; the empty line behind it may be in another write.
+    ends = [total - 2 for total in itertools.accumulate(map(len, answer.plan.pieces))]
     # The whole stream as chunks of 37 bytes, whose ends have nothing to do with those of the events.
     for at in range(0, len(stream), 37):
-        done = stream[: at + 37].count(b"\n\n") - stream[:at].count(b"\n\n")
-        ended = [e for e in answer.plan.pieces[stream[:at].count(b"\n\n") :][:done]]
+        ended = [event for event, end in zip(answer.plan.pieces, ends) if at <= end < at + 37]
         before = now()
         answer.conn.sendall(chunk(stream[at : at + 37]))
         after = now()
@@ -210,6 +211,35 @@ def unmarked(answer):
     answer.send(b"0\r\n\r\n")
 
 
+def long_events(answer):
+    """Tokens in events of 3000 bytes, which say what else each could have been."""
+    others = b'"logprobs": [' + b", ".join([b'{"token": "x", "logprob": -1.25}'] * 85) + b'], "finish_reason"'
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces:
+        answer.send(chunk(piece.replace(b'"finish_reason"', others) if b"lorem" in piece else piece))
+        time.sleep(0.002)
+    answer.send(b"0\r\n\r\n")
+
+
+def failing(answer):
+    """An error in the middle of a stream, behind which the server closes."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces[:-1]:
+        answer.send(chunk(piece))
+    answer.truth()
+    raise EOFError
+
+
+def failing_slowly(answer):
+    """The same, but it is the client that closes."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces[:-1]:
+        answer.send(chunk(piece))
+    answer.truth()
+    answer.conn.recv(1)
+    raise EOFError
+
+
 def endless(answer):
     """Goes on until the client leaves."""
     answer.head("200 OK", *EVENTS)
@@ -264,6 +294,42 @@ def splice(answer):
         os.close(write)
 
     by_file(answer, through_pipe)
+
+
+def coalesced(answer):
+    """Three events in a chunk, a chunk in a write."""
+    answer.head("200 OK", *EVENTS)
+    pieces = answer.plan.pieces
+    for at in range(0, len(pieces), 3):
+        before = now()
+        answer.conn.sendall(chunk(b"".join(pieces[at : at + 3])))
+        after = now()
+        for piece in pieces[at : at + 3]:
+            answer.writes.wrote(piece, before, after)
+    answer.send(b"0\r\n\r\n")
+
+
+def choices(answer):
+    """Two choices by turns. The times of all but the first are nobody's gaps."""
+    answer.head("200 OK", *EVENTS)
+    for piece in answer.plan.pieces:
+        for index in (b'"index": 0', b'"index": 1'):
+            is_first = not answer.writes.content
+            answer.send(chunk(piece.replace(b'"index": 0', index)), piece if is_first else b"")
+            if b"[DONE]" in piece:
+                break
+    answer.send(b"0\r\n\r\n")
+
+
+def digest(answer):
+    """Says what came, and how much."""
+    # It brings OpenSSL along, which not every test wants.
+    import hashlib
+
+    body = answer.request.body
+    said = f"{hashlib.sha256(body).hexdigest()} {len(body)}\n".encode()
+    answer.head("200 OK", "content-type: text/plain", f"content-length: {len(said) + len(body)}")
+    answer.send(said + body)
 
 
 def segments(answer):
@@ -326,8 +392,33 @@ class Reader(io.RawIOBase):
         return self.conn.recv_into(room)
 
 
+class Splicer(io.RawIOBase):
+    """Reads heads, each sent in one piece, as usual, and bodies through a pipe."""
+
+    def __init__(self, conn):
+        self.conn = conn
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        room = memoryview(buffer)
+        seen = self.conn.recv(len(room), socket.MSG_PEEK)
+        if not seen or seen.startswith(b"POST "):
+            return self.conn.recv_into(room[: seen.find(b"\r\n\r\n") + 4] if seen else room)
+        read, write = os.pipe()
+        size = os.splice(self.conn.fileno(), write, len(room))
+        os.readv(read, [room[:size]])
+        os.close(read)
+        os.close(write)
+        return size
+
+
 PATHS = {
     "/segments": segments,
+    "/coalesced": coalesced,
+    "/choices": choices,
+    "/digest": digest,
     "/short_writes": short_writes,
     "/none": bodyless,
     "/same": bodyless,
@@ -345,6 +436,9 @@ PATHS = {
     "/pauses": pauses,
     "/halfway": halfway,
     "/unmarked": unmarked,
+    "/long_events": long_events,
+    "/failing": failing,
+    "/failing_slowly": failing_slowly,
     "/endless": endless,
     "/slow": slow,
     "/gated": gated,
@@ -389,12 +483,47 @@ def threads(listener):
     accept_forever(listener, lambda conn: threading.Thread(target=serve, args=(conn,), daemon=True).start())
 
 
-def tls(listener):
-    """The same over TLS, on the socket itself."""
+def tls_context():
+    # Not before it is needed: some tests are about when the library is loaded.
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(os.environ["TLS_CERT"], os.environ["TLS_KEY"])
+    return context
+
+
+def tls(listener):
+    """The same over TLS, on the socket itself."""
+    context = tls_context()
     wrapped = lambda conn: serve(context.wrap_socket(conn, server_side=True))
     accept_forever(listener, lambda conn: threading.Thread(target=wrapped, args=(conn,), daemon=True).start())
+
+
+def tls_late(listener):
+    """In clear, and over TLS with a library that is loaded when the first client speaks it."""
+    loaded = []
+
+    def either(conn):
+        if conn.recv(1, socket.MSG_PEEK) == b"\x16":
+            if not loaded:
+                loaded.append(tls_context())
+            conn = loaded[0].wrap_socket(conn, server_side=True)
+        serve(conn)
+
+    accept_forever(listener, lambda conn: threading.Thread(target=either, args=(conn,), daemon=True).start())
+
+
+def tls_exec(listener):
+    """Over TLS on one thread, and on a signal another image of the same, which lays out its memory alike."""
+    signal.signal(signal.SIGUSR1, lambda *_: again(listener))
+    context = tls_context()
+
+    accept_forever(listener, lambda conn: serve(context.wrap_socket(conn, server_side=True)))
+
+
+def again(listener):
+    os.set_inheritable(listener.fileno(), True)
+    os.execv(sys.executable, [sys.executable, __file__, "tls_exec", str(listener.fileno())])
 
 
 def reads(listener):
@@ -402,8 +531,46 @@ def reads(listener):
     accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Reader(conn), 8192)))
 
 
+def splices(listener):
+    """Bodies of requests never are in a buffer that was read into from the socket."""
+    accept_forever(listener, lambda conn: serve(conn, file=io.BufferedReader(Splicer(conn), 8192)))
+
+
 def one_by_one(listener):
     accept_forever(listener, serve)
+
+
+def no_listener(listener):
+    """Takes two connections, and nothing listens any more when their first bytes come."""
+    conns = [listener.accept()[0] for _ in range(2)]
+    listener.close()
+    with open(os.environ["TRUTH"] + ".closed", "w"):
+        pass
+    for conn in conns:
+        threading.Thread(target=serve, args=(conn,), daemon=True).start()
+    signal.pause()
+
+
+def only_client(listener):
+    """A client: it listens and connects, and asks where it connected to each time somebody knocks."""
+    other = socket.create_connection(("127.0.0.1", int(os.environ["OTHER"])))
+    answers = other.makefile("rb")
+    while True:
+        knock = listener.accept()[0]
+        body = b'{"messages":[],"model":"m","max_tokens":8}'
+        other.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: o\r\nx-request-id: own\r\n")
+        other.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        while (line := answers.readline()) != b"\r\n":
+            if line.lower().startswith(b"content-length"):
+                length = int(line.split(b":")[1])
+        answers.read(length)
+        knock.close()
+
+
+def listeners(listener):
+    """Listens on a thousand ports more."""
+    others = [socket.create_server(("127.0.0.1", 0)) for _ in range(1000)]
+    threads(listener if others else None)
 
 
 def dup(listener):
@@ -517,6 +684,9 @@ def exec_on_signal(listener):
     threads(listener)
 
 
+HOST = os.environ.get("HOST", "127.0.0.1")
+
+
 def main():
     way = sys.argv[1]
     if len(sys.argv) > 2:
@@ -526,7 +696,7 @@ def main():
         listener.bind(path)
         listener.listen(1024)
     else:
-        listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", 0))), backlog=1024)
+        listener = socket.create_server((HOST, int(os.environ.get("PORT", 0))), backlog=1024)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if way != "inherited":
         announce(0 if listener.family == socket.AF_UNIX else listener.getsockname()[1])

@@ -1,5 +1,8 @@
 /* Loaded into a server (LD_PRELOAD): notes what it writes to sockets, with the clock before and after each call, in
-   the file that STAMPS names. A note is the two times, the ports of both ends, the number of bytes, and these bytes. */
+   the file that STAMPS names. A note is the two times, the ports of both ends, the number of bytes, and these bytes.
+
+   With TLS_CERT, what is noted is what OpenSSL was given since the thread's last whole write: asyncio encrypts and
+   writes in one go. Other writes (the handshake's) are then not noted. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,6 +11,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -20,6 +24,11 @@ struct note {
 };
 
 static int file = -1;
+static int is_tls;
+static __thread struct {
+    char *bytes;
+    size_t len;
+} clear;
 static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_writev)(int, const struct iovec *, int);
 static ssize_t (*real_send)(int, const void *, size_t, int);
@@ -31,6 +40,7 @@ __attribute__((constructor)) static void begin(void) {
     real_writev = dlsym(RTLD_NEXT, "writev");
     real_send = dlsym(RTLD_NEXT, "send");
     real_sendmsg = dlsym(RTLD_NEXT, "sendmsg");
+    is_tls = getenv("TLS_CERT") != NULL;
     file = open(getenv("STAMPS"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
@@ -51,10 +61,25 @@ static uint16_t port(int fd, int (*name)(int, struct sockaddr *, socklen_t *)) {
     return address.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&address)->sin6_port) : 0;
 }
 
+static void put_clear(struct note note) {
+    note.len = (uint32_t)clear.len;
+    pthread_mutex_lock(&lock);
+    real_write(file, &note, sizeof note);
+    real_write(file, clear.bytes, clear.len);
+    pthread_mutex_unlock(&lock);
+    clear.len = 0;
+}
+
 static ssize_t put(int fd, const struct iovec *parts, size_t count, uint64_t before, ssize_t result) {
     int error = errno;
     struct note note = {before, now(), port(fd, getsockname), port(fd, getpeername), (uint32_t)result};
-    if (result > 0 && note.peer_port != 0) {
+    size_t asked = 0;
+    for (size_t at = 0; at < count; at++)
+        asked += parts[at].iov_len;
+    if (is_tls) {
+        if (result == (ssize_t)asked && note.peer_port != 0 && clear.len > 0)
+            put_clear(note);
+    } else if (result > 0 && note.peer_port != 0) {
         size_t left = (size_t)result;
         pthread_mutex_lock(&lock);
         real_write(file, &note, sizeof note);
@@ -90,4 +115,17 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     uint64_t before = now();
     ssize_t result = real_sendmsg(fd, message, flags);
     return put(fd, message->msg_iov, message->msg_iovlen, before, result);
+}
+
+int SSL_write_ex(void *ssl, const void *bytes, size_t len, size_t *written) {
+    static int (*real)(void *, const void *, size_t, size_t *);
+    if (real == NULL)
+        real = dlsym(dlopen("libssl.so.3", RTLD_LAZY | RTLD_NOLOAD), "SSL_write_ex");
+    int result = real(ssl, bytes, len, written);
+    if (result == 1) {
+        clear.bytes = realloc(clear.bytes, clear.len + *written);
+        memcpy(clear.bytes + clear.len, bytes, *written);
+        clear.len += *written;
+    }
+    return result;
 }

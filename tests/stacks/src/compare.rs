@@ -8,7 +8,7 @@ use system::rig::ClientView;
 use system::statistics::quantile;
 use system::truth::{Interval, Stamp};
 
-use crate::truth::Truth;
+use crate::truth::{Said, Truth};
 
 /// What an agent's time may differ from the server's own, at the 99th percentile, µs.
 const TOLERANCE_US: f64 = 200.0;
@@ -74,18 +74,38 @@ impl Report {
 
     fn facts(&mut self, id: &str, truth: &Truth, record: &Record) {
         let said = |value: Option<&str>| value.unwrap_or("-").to_owned();
-        let optional = |value: Option<u16>| value.map_or_else(|| "-".into(), |value| value.to_string());
         // An error's answer names no stream; a request that asked for one is still one to some.
         let streaming = record.streaming.filter(|_| truth.status == 200);
         let facts = [
             ("method", truth.method.clone(), said(record.method.as_deref())),
             ("path", truth.path.clone(), said(record.path.as_deref())),
             ("model", said(truth.model.as_deref()), said(record.model.as_deref())),
-            ("status", truth.status.to_string(), optional(record.status)),
+            ("status", truth.status.to_string(), optional(record.status.map(u64::from))),
             ("outcome", truth.outcome.clone(), said(record.outcome.as_deref())),
             ("streaming", truth.streaming.to_string(), streaming.unwrap_or(truth.streaming).to_string()),
             ("flags", "[]".into(), format!("{:?}", record.flags)),
         ];
+        self.equal(id, facts);
+        if let Some(said) = &truth.said {
+            self.said(id, said, record);
+        }
+    }
+
+    /// What stands in the answer's body.
+    fn said(&mut self, id: &str, is: &Said, says: &Record) {
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+        let facts = [
+            ("api", is.api.clone(), word(&says.api)),
+            ("model version", word(&is.model_version), word(&says.model_version)),
+            ("finish reason", word(&is.finish_reason), word(&says.finish_reason)),
+            ("input tokens", optional(is.input_tokens), optional(says.input_tokens)),
+            ("output tokens", optional(is.output_tokens), optional(says.output_tokens)),
+            ("source of the counts", word(&is.tokens_source), word(&says.tokens_source)),
+        ];
+        self.equal(id, facts);
+    }
+
+    fn equal(&mut self, id: &str, facts: impl IntoIterator<Item = (&'static str, String, String)>) {
         for (name, is, says) in facts {
             if is != says {
                 self.fault(format!("{id}: {name} is {is}, the agent says {says}"));
@@ -120,6 +140,22 @@ impl Report {
                 }
                 None => self.fault(format!("{id}: no {name}")),
             }
+        }
+    }
+
+    /// Compares each gap of each stream, by request id.
+    pub fn every_gap(&mut self, truths: &[Truth], measured: &BTreeMap<String, Vec<f64>>) {
+        for truth in truths.iter().filter(|truth| truth.content_write_ns.len() > 1) {
+            let id = truth.request_id.as_deref().unwrap_or_default();
+            let said = measured.get(id).map_or(&[][..], Vec::as_slice);
+            let pairs = truth.content_write_ns.windows(2);
+            if said.len() != pairs.len() {
+                self.fault(format!("{id}: {} gaps, the agent says {}", pairs.len(), said.len()));
+                continue;
+            }
+            let distances =
+                pairs.zip(said).map(|(pair, said)| Interval::between(pair[0], pair[1]).distance(*said) * 1e6);
+            self.errors.entry("each gap").or_default().extend(distances);
         }
     }
 
@@ -174,6 +210,10 @@ impl fmt::Display for Report {
     }
 }
 
+fn optional(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
 /// p50, p99 and the largest.
 fn write_quantiles(f: &mut fmt::Formatter<'_>, values: &[f64]) -> fmt::Result {
     let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(values, q).unwrap_or_default());
@@ -194,6 +234,7 @@ mod tests {
             streaming: true,
             t_first_token_write_ns: Some([1_000_000, 1_010_000]),
             t_last_write_ns: Some([3_000_000, 3_010_000]),
+            said: Some(Said { api: "http".into(), output_tokens: Some(7), ..Said::default() }),
             ..Truth::default()
         }
     }
@@ -208,6 +249,8 @@ mod tests {
             streaming: Some(true),
             t_first_token_ns: Some(1_005_000),
             t_last_byte_out_ns: Some(3_005_000),
+            api: Some("http".into()),
+            output_tokens: Some(7),
             ..Record::default()
         }
     }
@@ -218,15 +261,38 @@ mod tests {
     }
 
     #[test]
+    fn each_gap_is_compared() {
+        let stamps = |ms: &[u64]| ms.iter().map(|ms| [ms * 1_000_000, ms * 1_000_000 + 10_000]).collect();
+        let truth = Truth { content_write_ns: stamps(&[1, 2, 4]), ..truth() };
+        for (said, violation) in [
+            (Some(vec![0.001, 0.002]), None),
+            (Some(vec![0.001, 0.0025]), Some("each gap: 490 µs")),
+            (Some(vec![0.003]), Some("2 gaps, the agent says 1")),
+            (None, Some("2 gaps, the agent says 0")),
+        ] {
+            let mut report = Report::default();
+            let measured = said.into_iter().map(|gaps| ("a".to_owned(), gaps)).collect();
+            report.every_gap(&[truth.clone()], &measured);
+            let violations = report.violations();
+            match violation {
+                Some(part) => assert!(violations.iter().any(|text| text.contains(part)), "{violations:?}"),
+                None => assert_eq!(violations, Vec::<String>::new()),
+            }
+        }
+    }
+
+    #[test]
     fn what_does_not_agree_is_said() {
         let late = Record { t_first_token_ns: Some(1_500_000), ..record() };
         let wrong = Record { outcome: Some("client_disconnect".into()), ..record() };
         let other = Record { request_id: None, ..record() };
+        let uncounted = Record { output_tokens: None, ..record() };
         let blind = Record { t_last_byte_out_ns: None, ..record() };
         for (records, part) in [
             (vec![late], "490 µs at p99"),
             (vec![wrong], "outcome is ok, the agent says client_disconnect"),
             (vec![], "missed"),
+            (vec![uncounted], "output tokens is 7, the agent says -"),
             (vec![record(), record()], "2 records"),
             (vec![record(), other], "records of no request"),
             (vec![blind], "no time of the last byte"),

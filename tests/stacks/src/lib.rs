@@ -2,10 +2,12 @@
 //! comparison of the agent's records with it.
 //!
 //! A peer writes a line per request with its own clock before and after each write; the agent is used through its
-//! command line and its HTTP API only.
+//! command line and its HTTP API only. But for gaps between tokens: these tell the middle and the longest one, so that
+//! each of them is taken from its recording.
 
 pub mod compare;
 pub mod frames;
+pub mod gaps;
 pub mod machine;
 pub mod peer;
 pub mod raw;

@@ -15,13 +15,17 @@ pub enum Need {
     Python,
     /// The same, and a C compiler.
     PythonAndCc,
+    /// The same, and a kernel with TUN devices.
+    PythonAndTun,
     /// Node.
     Node,
     /// OpenSSL's command, and the Python environment.
     Tls,
-    /// The same and Node.
+    /// The same and a C compiler.
+    TlsCc,
+    /// The same as for TLS and Node.
     TlsNode,
-    /// The same and nginx.
+    /// The same as for TLS and nginx.
     TlsNginx,
     /// nginx.
     Nginx,
@@ -42,8 +46,10 @@ impl Need {
             Self::Nothing => return None,
             Self::Python => python(),
             Self::PythonAndCc => python().and_then(|_| host::tool("cc")),
+            Self::PythonAndTun => python().and_then(|_| tun()),
             Self::Node => node(),
             Self::Tls => tls(),
+            Self::TlsCc => tls().and_then(|_| host::tool("cc")),
             Self::TlsNode => tls().and_then(|_| node()),
             Self::TlsNginx => tls().and_then(|_| host::tool("nginx")),
             Self::Nginx => host::tool("nginx"),
@@ -61,6 +67,11 @@ pub fn python() -> Result<PathBuf> {
     let python = host::root().join("target/stacks/venv/bin/python");
     ensure!(python.is_file(), "there is no Python environment; run `cargo xtask setup`");
     Ok(python)
+}
+
+fn tun() -> Result<PathBuf> {
+    ensure!(Path::new("/dev/net/tun").exists(), "the kernel has no TUN devices");
+    host::tool("ip")
 }
 
 fn tls() -> Result<PathBuf> {

@@ -60,9 +60,18 @@ impl Peer {
 
     /// The same, with what it writes noted by `stamp.c`.
     pub fn stamped(script: &str, dir: &Path) -> Result<Self> {
+        Self::stamped_with(script, [], dir)
+    }
+
+    /// The same with these variables in its environment.
+    pub fn stamped_with<'a>(
+        script: &str,
+        variables: impl IntoIterator<Item = (&'a str, &'a Path)>,
+        dir: &Path,
+    ) -> Result<Self> {
         let stamp = machine::compile("stamp.c", dir, &["-shared", "-fPIC", "-ldl"])?;
         let mut command = python(script, &[])?;
-        command.env("LD_PRELOAD", stamp).env("STAMPS", stamps(dir));
+        command.env("LD_PRELOAD", stamp).env("STAMPS", stamps(dir)).envs(variables);
         Self::start(script.trim_end_matches(".py"), command, dir)
     }
 

@@ -23,6 +23,20 @@ pub struct Truth {
     pub t_last_write_ns: Option<Stamp>,
     pub content_write_ns: Vec<Stamp>,
     pub bytes_out: u64,
+    pub said: Option<Said>,
+}
+
+/// What an answer said of itself, from the peer that wrote it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names are those of the agent's record")]
+pub struct Said {
+    pub api: String,
+    pub model_version: Option<String>,
+    pub finish_reason: Option<String>,
+    pub input_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    pub tokens_source: Option<String>,
 }
 
 /// Reads a peer's file. A line that is not whole yet is left out; without a file there was no request.

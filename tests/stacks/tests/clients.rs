@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use stacks::machine::Need;
 use stacks::peer::{self, Peer};
 use stacks::watch::Watch;
@@ -21,6 +21,8 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("client_ollama", Need::Python, client_ollama),
     ("client_httpx", Need::Python, client_httpx),
     ("client_requests_chunked", Need::Python, client_requests_chunked),
+    ("client_httpx_deadline", Need::Python, client_httpx_deadline),
+    ("every_api", Need::Python, every_api),
     ("curl_expect_100_continue", Need::Curl, curl_expect_100_continue),
 ];
 
@@ -54,18 +56,54 @@ fn client_requests_chunked(dir: &Path) -> Result<()> {
     serve("requests", dir)
 }
 
+/// A client library's own limit of time. What it is shows after some requests, and is not overestimated by what the
+/// library needs to act on it.
+fn client_httpx_deadline(dir: &Path) -> Result<()> {
+    const LIMIT_S: f64 = 0.4;
+    const REQUESTS: usize = 8;
+    let (mut server, mut watch) = crate::http::odd("threads", dir)?;
+    let arguments = ["deadline", &server.port.to_string(), &REQUESTS.to_string()];
+    let mut client = Process::start("client", peer::python("client.py", &arguments)?, dir)?;
+    let status = client.wait(LIMIT)?;
+    ensure!(status.success(), "the client ended with {status}: {}", client.log());
+    let records = watch.records(server.port, REQUESTS)?;
+    let outcomes: Vec<&str> = records.iter().filter_map(|record| record.outcome.as_deref()).collect();
+    let known = outcomes.iter().all(|outcome| matches!(*outcome, "client_disconnect" | "timeout"));
+    ensure!(records.len() == REQUESTS && known, "{records:#?}");
+    let last = records.last().context("a record")?;
+    let deadline = last.client_deadline_s.context("no deadline, though all gave up alike")?;
+    // The library gives up late, never early, and later on a busy machine.
+    ensure!(last.outcome.as_deref() == Some("timeout"), "{outcomes:?}");
+    ensure!((LIMIT_S - 0.001..2.0 * LIMIT_S).contains(&deadline), "{deadline} s: {last:#?}");
+    watch.finish(server.port)?;
+    server.stop()
+}
+
+/// Every API that is understood, streams and whole answers, with every way to end that it has; and servers that nobody
+/// knows.
+fn every_api(dir: &Path) -> Result<()> {
+    const WAYS: usize = 20;
+    const APIS: usize = 18;
+    serve_with("every", WAYS, WAYS * APIS, dir)
+}
+
 fn uvicorn(dir: &Path) -> Result<Peer> {
     Peer::python("asgi.py", &["raw", "uvloop", "httptools"], dir)
 }
 
 fn serve(client: &str, dir: &Path) -> Result<()> {
+    serve_with(client, COUNT, COUNT, dir)
+}
+
+/// The client is told `count`, and sends so many `requests`.
+fn serve_with(client: &str, count: usize, requests: usize, dir: &Path) -> Result<()> {
     let mut server = uvicorn(dir)?;
     let watch = Watch::ports(&[server.port], dir)?;
-    let arguments = [client, &server.port.to_string(), &COUNT.to_string()];
+    let arguments = [client, &server.port.to_string(), &count.to_string()];
     let mut client = Process::start("client", peer::python("client.py", &arguments)?, dir)?;
     let status = client.wait(LIMIT)?;
     ensure!(status.success(), "the client ended with {status}: {}", client.log());
-    crate::expect_all(watch, &mut server, &[], COUNT, dir)
+    crate::expect_all(watch, &mut server, &[], requests, dir)
 }
 
 /// A body of a megabyte that is only sent after `100 Continue`.

@@ -2,6 +2,7 @@
 //! there is one.
 
 mod network;
+mod tls;
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use system::rig::{self, ClientView};
 use system::wait;
 
 use crate::http::expect_facts;
+use crate::tls::wait_attached;
 use crate::{Test, judge};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
@@ -27,16 +29,28 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("grpc_probes_and_limits", Need::PythonAndCc, grpc_probes_and_limits),
     ("http2_late_reader", Need::PythonAndCc, network::late_reader),
     ("http2_slow_client", Need::PythonAndCc, network::slow_client),
+    ("http2_tls_hypercorn", Need::TlsCc, tls::hypercorn),
+    ("http2_tls_nginx_in_front", Need::TlsNginx, tls::nginx_in_front),
+    ("r2_http2_tls_concurrent_streams", Need::TlsCc, tls::r2_concurrent_streams),
+    ("r16_http2_tls_older_than_the_agent", Need::TlsCc, tls::r16_older),
     ("r16_http2_older_than_the_agent", Need::PythonAndCc, r16_http2),
     ("r16_grpc_older_than_the_agent", Need::PythonAndCc, r16_grpc),
 ];
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// `client2.py`, with what it prints in a file.
-fn client(kind: &str, port: u16, numbers: [u32; 3], gate: Option<&Path>, dir: &Path) -> Result<Process> {
+/// `client2.py`, with what it prints in a file. `secure`: over TLS.
+fn client(
+    kind: &str,
+    secure: bool,
+    port: u16,
+    numbers: [u32; 3],
+    gate: Option<&Path>,
+    dir: &Path,
+) -> Result<Process> {
     let [first, count, at_once] = numbers.map(|number| number.to_string());
     let mut command = peer::python("client2.py", &[kind, &port.to_string(), &first, &count, &at_once])?;
+    command.envs(secure.then_some(("TLS_CERT", "")));
     command.args(gate).stdout(std::fs::File::create(dir.join(format!("{kind}.seen")))?);
     Process::start(kind, command, dir)
 }
@@ -51,13 +65,18 @@ fn seen(client: &mut Process, kind: &str, dir: &Path) -> Result<Vec<ClientView>>
 /// `at_once` requests at a time on one connection, compared with both ends.
 fn exercise(mut peer: Peer, kind: &str, [count, at_once]: [u32; 2], dir: &Path) -> Result<()> {
     let mut watch = Watch::ports(&[peer.port], dir)?;
-    let clients = seen(&mut client(kind, peer.port, [0, count, at_once], None, dir)?, kind, dir)?;
+    let clients = seen(&mut client(kind, false, peer.port, [0, count, at_once], None, dir)?, kind, dir)?;
     watch.records(peer.port, clients.len())?;
+    finish(watch, &mut peer, &clients, dir)
+}
+
+/// Ends everything and compares.
+fn finish(watch: Watch, peer: &mut Peer, clients: &[ClientView], dir: &Path) -> Result<()> {
     let records = watch.finish(peer.port)?;
     peer.stop()?;
     let foreign = records.iter().find(|record| record.protocol != "HTTP/2");
     ensure!(foreign.is_none(), "not seen as HTTP/2: {foreign:#?}");
-    judge(&Report::new(&peer.stamped_truth(dir)?, &clients, &records), clients.len(), dir)
+    judge(&Report::new(&peer.stamped_truth(dir)?, clients, &records), clients.len(), dir)
 }
 
 fn hypercorn(dir: &Path) -> Result<()> {
@@ -97,25 +116,28 @@ fn r2_concurrent_streams(dir: &Path) -> Result<()> {
 }
 
 fn r16_http2(dir: &Path) -> Result<()> {
-    older(Peer::stamped("http2.py", dir)?, "httpx", dir)
+    older(Peer::stamped("http2.py", dir)?, "httpx", false, dir)
 }
 
 fn r16_grpc(dir: &Path) -> Result<()> {
-    older(Peer::stamped("grpcd.py", dir)?, "stream", dir)
+    older(Peer::stamped("grpcd.py", dir)?, "stream", false, dir)
 }
 
 /// Streams that are under way when the agent comes, and later ones on the same connection, whose paths only the table
 /// of the time before could tell: what is not known is not said, or is flagged. What is said is right.
-fn older(mut peer: Peer, kind: &str, dir: &Path) -> Result<()> {
+fn older(mut peer: Peer, kind: &str, secure: bool, dir: &Path) -> Result<()> {
     const COUNT: u32 = 8;
     let gate = dir.join("gate");
-    let mut client = client(kind, peer.port, [0, COUNT, COUNT], Some(&gate), dir)?;
+    let mut client = client(kind, secure, peer.port, [0, COUNT, COUNT], Some(&gate), dir)?;
     let under_way = || {
         let streams = peer.stamped_streams(dir)?;
         Ok((streams.values().filter(|written| !written.content().is_empty()).count() == 8).then_some(()))
     };
     wait::until("all streams to be under way", LIMIT, under_way)?;
     let mut watch = Watch::ports(&[peer.port], dir)?;
+    if secure {
+        wait_attached(&mut watch)?;
+    }
     std::fs::write(&gate, "")?;
     let clients = seen(&mut client, kind, dir)?;
     watch.records(peer.port, clients.len())?;

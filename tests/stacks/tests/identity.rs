@@ -191,6 +191,11 @@ fn r4_r46_r54_many_connections(dir: &Path) -> Result<()> {
 
 /// Entries of the agent's table of sockets in the kernel.
 fn sockets_known(agent: u32) -> Result<usize> {
+    Ok(map_entries(agent, "SOCKS")?.len())
+}
+
+/// Entries of a table that the agent has in the kernel.
+pub(crate) fn map_entries(agent: u32, name: &str) -> Result<Vec<serde_json::Value>> {
     let bpftool = |arguments: &[&str]| -> Result<serde_json::Value> {
         let output = std::process::Command::new(host::tool("bpftool")?).arg("-j").args(arguments).output()?;
         serde_json::from_slice(&output.stdout).context("bpftool speaks no JSON")
@@ -198,11 +203,11 @@ fn sockets_known(agent: u32) -> Result<usize> {
     for fd in std::fs::read_dir(format!("/proc/{agent}/fdinfo"))?.flatten() {
         let info = std::fs::read_to_string(fd.path()).unwrap_or_default();
         let Some(id) = info.lines().find_map(|line| line.strip_prefix("map_id:")) else { continue };
-        if bpftool(&["map", "show", "id", id.trim()])?["name"] == "SOCKS" {
-            return Ok(bpftool(&["map", "dump", "id", id.trim()])?.as_array().map_or(0, Vec::len));
+        if bpftool(&["map", "show", "id", id.trim()])?["name"] == name {
+            return Ok(bpftool(&["map", "dump", "id", id.trim()])?.as_array().cloned().unwrap_or_default());
         }
     }
-    anyhow::bail!("the agent has no table of sockets")
+    anyhow::bail!("the agent has no table {name}")
 }
 
 /// Two pods: the same address, the same port, and clients from the same port at the same time.

@@ -17,10 +17,10 @@ use crate::{Test, expect_all};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("r6_r47_losses_are_counted", Need::Nothing, r6_r47_losses_are_counted),
-    ("r13_r14_r26_process_churn", Need::Python, r13_r14_r26_process_churn),
+    ("r13_r14_r26_r39_process_churn", Need::Python, r13_r14_r26_r39_process_churn),
     ("r15_reader_that_does_not_read", Need::Python, r15_reader_that_does_not_read),
     ("r20_many_paths", Need::Python, r20_many_paths),
-    ("r23_without_the_right_to_raise_limits", Need::Python, r23_limits),
+    ("r22_r23_without_the_right_to_raise_limits", Need::Python, r22_r23_limits),
     ("r34_agent_probes_itself", Need::Python, r34_agent_probes_itself),
     ("r50_clocks", Need::Python, r50_clocks),
     ("r51_io_uring_whole", Need::IoUring, r51_io_uring_whole),
@@ -61,7 +61,7 @@ fn r20_many_paths(dir: &Path) -> Result<()> {
 }
 
 /// No locked memory and no right to ask for more: newer kernels do not need it, so the agent must not either.
-fn r23_limits(dir: &Path) -> Result<()> {
+fn r22_r23_limits(dir: &Path) -> Result<()> {
     let (setpriv, prlimit) = (host::tool("setpriv")?, host::tool("prlimit")?);
     let setpriv = setpriv.to_str().context("a path that is not UTF-8")?;
     let prlimit = prlimit.to_str().context("a path that is not UTF-8")?;
@@ -108,7 +108,7 @@ fn wall(text: &str) -> Result<SystemTime> {
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds))
 }
 
-fn io_uring(way: &str, dir: &Path) -> Result<Peer> {
+pub(crate) fn io_uring(way: &str, dir: &Path) -> Result<Peer> {
     let [include, library] = machine::liburing_arguments()?;
     let mut command = Command::new(machine::compile("iouring.c", dir, &[&include, &library])?);
     command.arg(way);
@@ -141,17 +141,25 @@ fn r51_io_uring_whole(dir: &Path) -> Result<()> {
 
 /// Requests and heads go by ordinary calls, bodies by `io_uring`: their sizes are exact and the gap is marked.
 fn r51_io_uring_body(dir: &Path) -> Result<()> {
-    unreadable_bodies(io_uring("body", dir)?, dir)
+    let peer = io_uring("body", dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    unreadable_bodies(peer, watch)
 }
 
 /// Bodies go by 32-bit system calls, whose arguments are elsewhere: seen, sized, and marked as a gap.
 fn r55_32_bit_calls(dir: &Path) -> Result<()> {
-    let command = Command::new(machine::compile("int80.c", dir, &[])?);
-    unreadable_bodies(Peer::start("int80", command, dir)?, dir)
+    let peer = int80(dir)?;
+    let watch = Watch::ports(&[peer.port], dir)?;
+    unreadable_bodies(peer, watch)
 }
 
-fn unreadable_bodies(mut peer: Peer, dir: &Path) -> Result<()> {
-    let mut watch = Watch::ports(&[peer.port], dir)?;
+pub(crate) fn int80(dir: &Path) -> Result<Peer> {
+    let command = Command::new(machine::compile("int80.c", dir, &[])?);
+    Peer::start("int80", command, dir)
+}
+
+/// Of each answer the head is known, and how many bytes there were.
+pub(crate) fn unreadable_bodies(mut peer: Peer, mut watch: Watch) -> Result<()> {
     let mut sizes = Vec::new();
     for number in 0..10 {
         let mut raw = Raw::connect(peer.port)?;
@@ -177,7 +185,7 @@ fn bpf_objects(pid: u32) -> Result<usize> {
 }
 
 /// Processes of the service come and go: neither attachments nor memory grow with them.
-fn r13_r14_r26_process_churn(dir: &Path) -> Result<()> {
+fn r13_r14_r26_r39_process_churn(dir: &Path) -> Result<()> {
     let (mut peer, mut watch) = odd("fork_each", dir)?;
     let agent = watch.agent.process.pid();
     let some = |range: std::ops::Range<usize>| {

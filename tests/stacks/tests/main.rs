@@ -3,17 +3,24 @@
 //! Tests need root and BPF, and each the software it is about: without, it is skipped with the reason. They run one
 //! after the other, since they share the kernel and the cores. Each leaves its files in `target/stacks/<name>`.
 
+mod arrival;
+mod calls;
 mod capture;
+mod catalogue;
 mod clients;
 mod closes;
 mod driver;
+mod events;
 mod http;
 mod http2;
 mod identity;
+mod leaving;
 mod lives;
 mod load;
 mod nested;
+mod roles;
 mod servers;
+mod streams;
 mod tiers;
 mod tls;
 mod unix;
@@ -27,6 +34,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use stacks::compare::Report;
+use stacks::gaps;
 use stacks::machine::Need;
 use stacks::peer::Peer;
 use stacks::watch::Watch;
@@ -35,18 +43,25 @@ use system::rig::ClientView;
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;
 
-const GROUPS: [&[(&str, Need, Test)]; 14] = [
+const GROUPS: &[&[(&str, Need, Test)]] = &[
     servers::TESTS,
     nested::TESTS,
     unix::TESTS,
     clients::TESTS,
     http::TESTS,
+    events::TESTS,
+    calls::TESTS,
+    leaving::TESTS,
     http2::TESTS,
+    streams::TESTS,
+    roles::TESTS,
+    arrival::TESTS,
     capture::TESTS,
     tiers::TESTS,
     identity::TESTS,
     closes::TESTS,
     lives::TESTS,
+    catalogue::TESTS,
     driver::TESTS,
     tls::TESTS,
     load::TESTS,
@@ -57,7 +72,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let obstacle = system::host::obstacle();
     let mut missing = HashMap::new();
-    let trials = GROUPS.into_iter().flatten().map(|&(name, need, test)| {
+    let trials = GROUPS.iter().copied().flatten().map(|&(name, need, test)| {
         let lack = || missing.entry(format!("{need:?}")).or_insert_with(|| need.missing()).clone();
         let reason = obstacle.clone().or_else(lack);
         if let Some(reason) = &reason {
@@ -84,9 +99,13 @@ fn expect_all(
     dir: &Path,
 ) -> Result<()> {
     watch.records(peer.port, count)?;
+    let recording = watch.agent.recording().to_owned();
     let records = watch.finish(peer.port)?;
     peer.stop()?;
-    judge(&Report::new(&peer.truth()?, clients, &records), count, dir)
+    let truths = peer.truth()?;
+    let mut report = Report::new(&truths, clients, &records);
+    report.every_gap(&truths, &gaps::measured(&recording, peer.port)?);
+    judge(&report, count, dir)
 }
 
 /// Prints the figures and says what does not hold.

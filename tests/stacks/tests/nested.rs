@@ -161,13 +161,18 @@ fn inconsistent(id: &str, truth: &Truth, record: &Record, depth: u64) -> Option<
 
 /// nginx with one worker in front of `upstream`, in clear.
 pub(crate) fn nginx(name: &str, upstream: &str, dir: &Path) -> Result<Peer> {
-    nginx_with(name, upstream, "", 1, dir)
+    nginx_with(name, upstream, ["", ""], 1, dir)
 }
 
-/// nginx in front of `upstream`; its own port is chosen here, as it can't choose one itself. `more`: what its server
-/// needs beside, as for TLS.
-pub(crate) fn nginx_with(name: &str, upstream: &str, more: &str, workers: u32, dir: &Path) -> Result<Peer> {
-    let listen = if more.contains("ssl_") { "ssl" } else { "" };
+/// nginx in front of `upstream`; its own port is chosen here, as it can't choose one itself. `listen` and
+/// `server` are what is said there beside, as for TLS.
+pub(crate) fn nginx_with(
+    name: &str,
+    upstream: &str,
+    [listen, server]: [&str; 2],
+    workers: u32,
+    dir: &Path,
+) -> Result<Peer> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let at = dir.join(name);
     fs::create_dir_all(&at)?;
@@ -177,7 +182,7 @@ pub(crate) fn nginx_with(name: &str, upstream: &str, more: &str, workers: u32, d
          http {{ access_log off; client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; \
          fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;\n\
          upstream behind {{ server {upstream}; keepalive 16; }}\n\
-         server {{ listen 127.0.0.1:{port} {listen}; {more} location / {{ proxy_pass http://behind; proxy_http_version 1.1; \
+         server {{ listen 127.0.0.1:{port} {listen}; {server} location / {{ proxy_pass http://behind; proxy_http_version 1.1; \
          proxy_set_header Connection ''; proxy_buffering off; }} }} }}\n",
         at = at.display()
     );

@@ -15,6 +15,7 @@ use stacks::watch::Watch;
 use system::agent::{Record, Status};
 
 use crate::Test;
+use crate::lives::{int80, io_uring, unreadable_bodies};
 use crate::servers::{hyper, load};
 
 pub(crate) const TESTS: &[(&str, Need, Test)] = &[
@@ -26,6 +27,9 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("tiers_agree_on_batches_of_one", Need::Cc, batches_of_one),
     ("tiers_agree_on_preadv2_and_pwritev2", Need::Cc, vectors_at_offsets),
     ("batches_of_several", Need::Cc, batches_of_several),
+    ("io_uring_is_a_gap_with_tier_b", Need::IoUring, io_uring_with_tier_b),
+    ("32_bit_calls_are_a_gap_with_tier_b", Need::Ia32, calls_of_32_bits_with_tier_b),
+    ("what_is_spliced_out_of_a_socket_is_a_gap", Need::Python, spliced_requests),
 ];
 
 /// How far the tiers may be apart in time, at the median: the way from the socket's end of a call to the system call's.
@@ -290,6 +294,61 @@ fn batches_of_several(dir: &Path) -> Result<()> {
     let is_invented = |r: &Record| r.path.is_some() || !r.flags.iter().any(|flag| flag == "gap");
     let invented: Vec<Record> = a.finish(port)?.into_iter().filter(is_invented).collect();
     ensure!(invented.is_empty(), "records of what nobody saw: {invented:#?}");
+    b.finish(port)?;
+    peer.stop()
+}
+
+/// Tier B sees no call of `io_uring`: that it moved something, and how much, shows in the kernel's own positions.
+fn io_uring_with_tier_b(dir: &Path) -> Result<()> {
+    unseen_bodies(io_uring("body", dir)?, dir)
+}
+
+fn calls_of_32_bits_with_tier_b(dir: &Path) -> Result<()> {
+    unseen_bodies(int80(dir)?, dir)
+}
+
+fn unseen_bodies(peer: Peer, dir: &Path) -> Result<()> {
+    let mut watch = agent("b", peer.port, dir)?;
+    let mut raw = Raw::connect(peer.port)?;
+    raw.send(chat("first", false))?;
+    let body = raw.rest();
+    // The server waits for that before it serves the next one.
+    drop(raw);
+    let head = body.find("\r\n\r\n").context("an answer has a head")? + 4;
+    let told =
+        |status: &Status| status.health.kernel.get("bytes_unseen") == Some(&((body.len() - head) as u64));
+    watch.wait_status("what went unseen to be counted, to the byte", told)?;
+    watch.records(peer.port, 1)?;
+    watch.agent.stop()?;
+    let fresh = dir.join("again");
+    fs::create_dir_all(&fresh)?;
+    let watch = agent("b", peer.port, &fresh)?;
+    unreadable_bodies(peer, watch)
+}
+
+/// Bodies of requests that go from the socket to a pipe: tier B sees the call, tier A only that the kernel has gone on.
+/// Neither reads them, both know how long they were.
+fn spliced_requests(dir: &Path) -> Result<()> {
+    const COUNT: usize = 10;
+    let mut peer = Peer::python("odd.py", &["splices"], dir)?;
+    let Pair { mut a, mut b, port } = Pair::new(peer.port, dir)?;
+    let mut raw = Raw::connect(port)?;
+    let requests: Vec<String> =
+        (0..COUNT).map(|n| long_chat(&format!("s{n}"), false, 2000 + 100 * n)).collect();
+    for request in &requests {
+        raw.send(request)?;
+        raw.until(END)?;
+    }
+    for watch in [&mut a, &mut b] {
+        let mut records = watch.records(port, COUNT)?;
+        records.sort_by_key(|record| record.t_first_byte_in_ns);
+        let said: Vec<_> = records.iter().map(|r| (r.bytes_in, r.status)).collect();
+        let want: Vec<_> = requests.iter().map(|r| (r.len() as u64, Some(200))).collect();
+        ensure!(said == want, "the agent says {said:?} instead of {want:?}");
+    }
+    let sure = a.records(port, COUNT)?.into_iter().find(|record| record.flags != ["gap"]);
+    ensure!(sure.is_none(), "nobody saw when the request was read: {sure:#?}");
+    a.finish(port)?;
     b.finish(port)?;
     peer.stop()
 }

@@ -1,6 +1,8 @@
 //! Servers that speak TLS: what they read and write in clear is seen in their library, and timed at their sockets.
 //! Named after the rows of the catalogue of known bugs (`rN_…`) where there is one.
 
+mod lives;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,11 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("tls_nginx_in_front", Need::TlsNginx, nginx_in_front),
     ("r12_r43_tls_library_replaced", Need::Tls, r12_r43_library_replaced),
     ("r62_tls_older_than_the_agent", Need::Tls, r62_older_than_the_agent),
+    ("tls_rustls_is_opaque", Need::Tls, lives::rustls_is_opaque),
+    ("tls_library_loaded_late", Need::Tls, lives::library_loaded_late),
+    ("tls_exec_over_connections", Need::Tls, lives::exec_over_connections),
+    ("r25_tls_clients_under_seccomp", Need::Tls, lives::r25_clients_under_seccomp),
+    ("r41_no_return_probes_in_go", Need::Cc, lives::r41_go),
     ("tls_off_is_opaque", Need::Tls, off_is_opaque),
     ("tls_secret_stays", Need::Tls, secret_stays),
 ];
@@ -37,13 +44,13 @@ const LIMIT: Duration = Duration::from_mins(1);
 const PART: usize = 40;
 
 /// A certificate of our own and its key, made now.
-struct Certificate {
+pub(crate) struct Certificate {
     cert: PathBuf,
     key: PathBuf,
 }
 
 impl Certificate {
-    fn new(dir: &Path) -> Result<Self> {
+    pub(crate) fn new(dir: &Path) -> Result<Self> {
         let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
         let mut openssl = Command::new(host::tool("openssl")?);
         openssl
@@ -58,9 +65,21 @@ impl Certificate {
         Ok(Self { cert, key })
     }
 
+    /// What tells a peer to use it.
+    pub(crate) fn variables(&self) -> [(&str, &Path); 2] {
+        [("TLS_CERT", &self.cert), ("TLS_KEY", &self.key)]
+    }
+
+    /// Starts nginx with it in front of a port. `listen` says what it speaks.
+    pub(crate) fn nginx(&self, listen: &str, behind: u16, dir: &Path) -> Result<Peer> {
+        let server =
+            format!("ssl_certificate {}; ssl_certificate_key {};", self.cert.display(), self.key.display());
+        nested::nginx_with("nginx", &format!("127.0.0.1:{behind}"), [listen, &server], 2, dir)
+    }
+
     /// Starts a peer that finds it in its environment.
     fn serve(&self, name: &str, mut command: Command, dir: &Path) -> Result<Peer> {
-        command.env("TLS_CERT", &self.cert).env("TLS_KEY", &self.key);
+        command.envs(self.variables());
         Peer::start(name, command, dir)
     }
 }
@@ -100,14 +119,14 @@ fn load_part(
 }
 
 /// Waits until the agent is attached to a TLS library.
-fn wait_attached(watch: &mut Watch) -> Result<()> {
+pub(crate) fn wait_attached(watch: &mut Watch) -> Result<()> {
     watch.wait_status("the agent to attach to a TLS library", |status| {
         status.probes.iter().any(|probe| probe.program == "tls_return" && probe.state == "attached")
     })
 }
 
 /// What the agent says about the TLS of its only service.
-fn tls(watch: &Watch) -> Result<Tls> {
+pub(crate) fn tls(watch: &Watch) -> Result<Tls> {
     Ok(watch.agent.status()?.tls.into_values().next().unwrap_or_default())
 }
 
@@ -118,7 +137,11 @@ fn exercise(mut peer: Peer, dir: &Path) -> Result<()> {
     watch.records(peer.port, clients.len())?;
     let tls = tls(&watch)?;
     expect_all(watch, &mut peer, &clients, clients.len(), dir)?;
-    // A client may shake hands and leave: such a connection has nothing to link.
+    all_in_sight(tls)
+}
+
+/// Nothing was opaque, unlinked, or wrong. A client may shake hands and leave: such a connection has nothing to link.
+pub(crate) fn all_in_sight(tls: Tls) -> Result<()> {
     let linked = Tls { connections: tls.connections, linked: tls.linked, ..Tls::default() };
     ensure!(tls == linked && tls.linked > 0, "not all of TLS is in sight: {tls:?}");
     Ok(())
@@ -150,12 +173,7 @@ fn r42_node(dir: &Path) -> Result<()> {
 fn nginx_in_front(dir: &Path) -> Result<()> {
     let certificate = Certificate::new(dir)?;
     let mut behind = hyper(dir)?;
-    let tls = format!(
-        "ssl_certificate {}; ssl_certificate_key {};",
-        certificate.cert.display(),
-        certificate.key.display()
-    );
-    let mut front = nested::nginx_with("nginx", &format!("127.0.0.1:{}", behind.port), &tls, 2, dir)?;
+    let mut front = certificate.nginx("ssl", behind.port, dir)?;
     let watch = Watch::ports(&[front.port, behind.port], dir)?;
     let clients = load(front.port, dir)?;
     let records = nested::finish(watch, front.port, clients.len())?;

@@ -94,7 +94,7 @@ fn unix_behind_nginx_of_http_1_0(dir: &Path) -> Result<()> {
     const OLD: &str =
         "location /v1/ { proxy_pass http://behind; proxy_http_version 1.0; proxy_buffering off; }";
     let (behind, path) = uvicorn(dir)?;
-    let front = nginx_with("nginx", &format!("unix:{}", path.display()), OLD, 1, dir)?;
+    let front = nginx_with("nginx", &format!("unix:{}", path.display()), ["", OLD], 1, dir)?;
     behind_nginx(front, behind, dir)
 }
 

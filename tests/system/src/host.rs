@@ -20,6 +20,11 @@ pub fn libcuda() -> Result<PathBuf> {
     existing(root().join("target/rig/libcuda.so.1"))
 }
 
+/// The thin runtime.
+pub fn libcudart() -> Result<PathBuf> {
+    existing(root().join("target/rig/libcudart.so.12"))
+}
+
 /// The simulated library of NVML.
 pub fn libnvidia_ml() -> Result<PathBuf> {
     existing(root().join("target/rig/libnvidia-ml.so.1"))

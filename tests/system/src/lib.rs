@@ -5,6 +5,9 @@
 
 pub mod accuracy;
 pub mod agent;
+pub mod caller;
+pub mod cudaload;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod rig;

@@ -145,12 +145,12 @@ pub struct CudaTruth {
 
 /// The simulated devices' file. Removed with the server that uses it.
 #[derive(Debug)]
-struct SharedMemory {
-    path: PathBuf,
+pub(crate) struct SharedMemory {
+    pub(crate) path: PathBuf,
 }
 
 impl SharedMemory {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         remove_leftovers();

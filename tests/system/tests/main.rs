@@ -4,16 +4,23 @@
 //! the kernel and the cores. Each leaves its files in `target/system/<name>`.
 
 mod accuracy;
+mod churn;
 mod commands;
+mod contention;
 mod counts;
 mod discovery;
 mod failures;
 mod gpus;
 mod hostile;
+mod jobs;
+mod memory;
 mod network;
 mod older;
+mod placement;
 mod prometheus;
 mod secrecy;
+mod verified;
+mod ways;
 
 use std::fs;
 use std::io::{self, Write};
@@ -46,7 +53,32 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("memory_counts", memory::counts),
+    ("memory_fragmented", memory::fragmented),
+    ("memory_exhausted_self", memory::exhausted_self),
+    ("memory_exhausted_others", memory::exhausted_others),
+    ("memory_retry_storm", memory::retry_storm),
+    ("memory_reservation", memory::reservation),
+    ("memory_late", memory::late),
+    ("memory_quiet", memory::quiet),
+    ("memory_quiet_long", memory::quiet_long),
+    ("inner_addresses", ways::inner_addresses),
+    ("unknown_until_a_call", ways::unknown_until_a_call),
+    ("blind", ways::blind),
+    ("replaced_driver", ways::replaced),
+    ("runtime_in_place_of_the_driver", ways::runtime_in_place_of_the_driver),
+    ("unknown_variant", ways::unknown_variant),
+    ("processes_come_and_go", churn::come_and_go),
     ("gpus", gpus::told_released_and_hanging),
+    ("contention_one_device", contention::one_device),
+    ("contention_two_devices", contention::two_devices),
+    ("contention_two_contexts", contention::two_contexts),
+    ("contention_neighbour", contention::neighbour),
+    ("placement_reordered", placement::reordered),
+    ("placement_reordered_silently", placement::reordered_silently),
+    ("placement_late", placement::late),
+    ("placement_late_by_nvml", placement::late_by_nvml),
+    ("placement_instance", placement::instance),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),
@@ -54,6 +86,7 @@ const TESTS: &[(&str, Test)] = &[
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("planted_secrets", secrecy::planted),
+    ("verified_instructions", verified::instructions),
     ("check_strict", commands::check_strict),
     ("doctor", commands::doctor),
     ("bad_config", commands::bad_config),

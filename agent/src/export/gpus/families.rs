@@ -1,14 +1,18 @@
 //! The GPUs as metrics.
 
-use super::{Gpu, Gpus};
+use std::collections::BTreeMap;
+
+use super::{Gpu, Gpus, memory};
 use crate::{
     decode::{NvmlState, Throttle},
-    export::{json, metrics::Id, prometheus::Metrics, snapshot::Snapshot},
+    export::{json, metrics::Id, observe::label, prometheus::Metrics, snapshot::Snapshot},
     health::NvmlHealth,
+    occupancy::{Contention, View},
 };
 
 /// Families whose devices can go.
-const GAUGES: [Id; 9] = [
+const GAUGES: [Id; 10] = [
+    Id::GpuContentionInflation,
     Id::GpuInfo,
     Id::GpuUtilization,
     Id::GpuMemoryTotal,
@@ -27,9 +31,11 @@ pub(in crate::export) fn write(snapshot: &Snapshot, metrics: &Metrics) {
         metrics.clear(id);
     }
     let driver = gpus.nvml.source.driver_version.as_deref().unwrap_or("");
-    for gpu in &gpus.gpus {
+    for gpu in gpus.gpus.iter().filter(|gpu| !gpu.unlisted) {
         write_gpu(gpu, driver, metrics);
     }
+    write_occupancy(&snapshot.occupancy, metrics);
+    memory::write(snapshot, &gpus.gpus, metrics);
     let state = gpus.nvml.source.state;
     for is in [NvmlState::Off, NvmlState::On, NvmlState::Unavailable, NvmlState::Released] {
         metrics.set(Id::NvmlState, &[&json::name(is)], f64::from(u8::from(is == state)));
@@ -68,6 +74,38 @@ fn write_gpu(gpu: &Gpu, driver: &str, metrics: &Metrics) {
     for (xid, &n) in &gpu.xids {
         metrics.set_total(Id::GpuXid, &[device, &xid.to_string()], n);
     }
+}
+
+fn write_occupancy(view: &View, metrics: &Metrics) {
+    for one in &view.active {
+        let labels = [&*one.device, &*json::name(one.role), label(Some(&one.workload))];
+        metrics.set(Id::GpuProcessActive, &labels, one.seconds);
+    }
+    for ([device, victim, aggressor], seconds) in &view.overlaps {
+        let labels = [&**device, label(Some(victim)), label(Some(aggressor))];
+        metrics.set(Id::GpuContentionOverlap, &labels, *seconds);
+    }
+    for (device, pairs) in &view.contention {
+        for (labels, ratio) in inflation(pairs) {
+            metrics.set(
+                Id::GpuContentionInflation,
+                &[device, label(Some(labels[0])), label(Some(labels[1]))],
+                ratio,
+            );
+        }
+    }
+}
+
+/// By workload: of several processes of one, weighted by their steps.
+fn inflation(pairs: &[Contention]) -> BTreeMap<[&str; 2], f64> {
+    let mut sums = BTreeMap::<[&str; 2], (f64, f64)>::new();
+    for pair in pairs {
+        let Some(ratio) = pair.inflation_ratio else { continue };
+        let weight = pair.company_steps as f64;
+        let sum = sums.entry([&pair.victim.workload, &pair.aggressor.workload]).or_default();
+        *sum = (sum.0 + ratio * weight, sum.1 + weight);
+    }
+    sums.into_iter().map(|(labels, (sum, weight))| (labels, sum / weight)).collect()
 }
 
 fn write_info(gpu: &Gpu, driver: &str, metrics: &Metrics) {

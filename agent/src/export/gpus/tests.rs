@@ -2,6 +2,8 @@ use expect_test::expect;
 
 use super::*;
 use crate::{
+    contention::Verdict,
+    coverage::Coverage,
     decode::{
         DeviceCondition, DeviceMemory, DeviceSeen, DeviceUsage, Event, MigMode, NvmlSeen, NvmlState,
         Observation, Stamp,
@@ -12,7 +14,10 @@ use crate::{
         snapshot::Recording,
     },
     health::{CallHealth, HangingCall, Health, NvmlHealth},
+    occupancy::{Active, OnDevice, Party, ProcessOnGpu, View},
+    placement::Known,
     probe,
+    role::{Evidence, Role},
 };
 
 const MS: u64 = 1_000_000;
@@ -72,7 +77,7 @@ fn told() -> Vec<NvmlSeen> {
     ]
 }
 
-fn snapshot(taken_ns: u64) -> Snapshot {
+pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
     let service = probe::status::ServiceStatus {
         name: "vllm".into(),
         pids: vec![6, 7],
@@ -80,11 +85,14 @@ fn snapshot(taken_ns: u64) -> Snapshot {
     };
     let call = CallHealth { calls: 3, errors: [("timeout", 1)].into(), seconds: 0.5, longest_seconds: 0.25 };
     Snapshot {
+        occupancy: std::sync::Arc::default(),
         taken_ns,
         health: Health::default(),
         probes: probe::Status { services: vec![service], ..probe::Status::default() },
         nvml: NvmlHealth { calls: [("nvmlF", call)].into(), ..NvmlHealth::default() },
         devices: devices(told()),
+        memory: Vec::new(),
+        coverage: Coverage::default(),
         in_flight: BTreeMap::new(),
         tls: BTreeMap::new(),
         lag_ns: 0,
@@ -92,7 +100,7 @@ fn snapshot(taken_ns: u64) -> Snapshot {
     }
 }
 
-fn families(metrics: &Metrics) -> String {
+pub(super) fn families(metrics: &Metrics) -> String {
     let text = metrics.encode(Format::Prometheus).unwrap();
     let ours = |line: &&str| line.starts_with("gpu_") || line.starts_with("stagelens_nvml_");
     text.lines().filter(ours).map(|line| line.to_owned() + "\n").collect()
@@ -199,4 +207,89 @@ fn numbers_that_are_old_and_a_source_that_is_off_leave_no_samples() {
     let text = families(&metrics);
     assert!(text.contains("stagelens_nvml_state{state=\"off\"} 1.0"), "{text}");
     assert!(!text.contains("gpu_") && !text.contains("hanging"), "{text}");
+}
+
+fn party(pid: u32, workload: &str, role: Role) -> Party {
+    Party { pid, workload: workload.to_owned(), comm: Some("p".into()), container: None, pod: None, role }
+}
+
+/// A process that NVML lists, one that it does not, and one of which the device is not known.
+fn view() -> View {
+    let on = |device: Option<&str>, known| OnDevice {
+        device: device.map(str::to_owned),
+        known,
+        active_s: 1.5,
+        waits: 3,
+    };
+    let process = |pid, workload, role, on| ProcessOnGpu {
+        party: party(pid, workload, role),
+        evidence: vec![Evidence::Listens],
+        steps: 3,
+        devices: vec![on],
+    };
+    let pair = |victim: Party, aggressor: Party, inflation_ratio| Contention {
+        victim,
+        aggressor,
+        overlap_s: 2.5,
+        inflation_ratio,
+        solo_steps: 30,
+        company_steps: 40,
+        verdict: inflation_ratio.map_or(Verdict::InsufficientData, |_| Verdict::Contended),
+    };
+    let (server, job) = (party(7, "vllm", Role::Inference), party(8, "job", Role::Training));
+    View {
+        processes: vec![
+            process(7, "vllm", Role::Inference, on(Some("GPU-a"), Some(Known::Driver))),
+            process(8, "job", Role::Training, on(Some("GPU-b"), Some(Known::Environment))),
+            process(9, "lost", Role::Unknown, on(None, None)),
+        ],
+        contention: [(
+            "GPU-b".to_owned(),
+            vec![pair(server.clone(), job.clone(), Some(2.0)), pair(job, server, None)],
+        )]
+        .into(),
+        overlaps: vec![(["GPU-b", "vllm", "job"].map(str::to_owned), 2.5)],
+        active: vec![Active {
+            device: "GPU-a".into(),
+            role: Role::Inference,
+            workload: "vllm".into(),
+            seconds: 1.5,
+        }],
+        neighbours: Vec::new(),
+    }
+}
+
+#[test]
+fn what_processes_do_stands_beside_what_nvml_tells() {
+    let snapshot = Snapshot { occupancy: view().into(), ..snapshot(1000 * MS) };
+    let gpus = Gpus::of(&snapshot, 1000 * MS);
+    let shown: Vec<_> =
+        gpus.gpus.iter().map(|gpu| (&*gpu.uuid, gpu.unlisted, gpu.contention.len())).collect();
+    assert_eq!(shown, [("GPU-a", false, 0), ("GPU-b", true, 2)]);
+    let first = &gpus.gpus[0].processes.as_ref().unwrap()[0];
+    assert_eq!((first.pid, first.memory_used_bytes), (7, Some(60)), "as NVML tells it");
+    let activity = first.activity.as_ref().unwrap();
+    assert_eq!((activity.role, activity.active_s, activity.inferred), (Role::Inference, 1.5, false));
+    let second = &gpus.gpus[1].processes.as_ref().unwrap()[0];
+    assert_eq!((second.pid, second.service.as_deref()), (8, Some("job")));
+    assert!(second.activity.as_ref().unwrap().inferred);
+    assert_eq!(gpus.unplaced[0].pid, 9);
+}
+
+#[test]
+fn contention_and_active_time_are_metrics() {
+    let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+    write(&Snapshot { occupancy: view().into(), ..snapshot(1000 * MS) }, &metrics);
+    let text = metrics.encode(Format::Prometheus).unwrap();
+    for line in [
+        r#"gpu_process_active_seconds_total{device="GPU-a",role="inference",workload="vllm"} 1.5"#,
+        r#"gpu_contention_overlap_seconds_total{device="GPU-b",victim="vllm",aggressor="job"} 2.5"#,
+        r#"gpu_contention_inflation_ratio{device="GPU-b",victim="vllm",aggressor="job"} 2.0"#,
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(
+        !text.contains(r#"gpu_info{device="GPU-b""#),
+        "nothing is made up for a device that is not listed"
+    );
 }

@@ -6,7 +6,11 @@ use axum::{Json, extract::State};
 use serde::Serialize;
 
 use super::Context;
-use crate::export::{process, snapshot::Recording};
+use crate::export::{
+    coverage::{self, Covered},
+    process,
+    snapshot::Recording,
+};
 use crate::{health, probe, track::TlsCounts};
 
 #[derive(Debug, Serialize)]
@@ -24,6 +28,8 @@ pub(super) struct Status {
     verified_instructions: BTreeMap<String, u32>,
     /// The search for processes.
     scan: probe::status::ScanStatus,
+    /// Whose work on a GPU is seen.
+    coverage: Vec<Covered>,
     health: Health,
     ring: Ring,
     requests: Requests,
@@ -71,6 +77,7 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
     let now_ns = process::monotonic_ns();
     let (shared, store) = (&context.export.snapshot, &context.export.store);
     let missing = shared.missing(now_ns);
+    let covered = shared.get().map(|snapshot| coverage::of(&snapshot, now_ns)).unwrap_or_default();
     let snapshot = shared.get().map(|snapshot| (*snapshot).clone());
     let (health, probes, in_flight, tls, recording) = match snapshot {
         Some(now) => (now.health, now.probes, now.in_flight, now.tls, now.recording),
@@ -87,6 +94,7 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
         probes: probes.probes,
         verified_instructions: probes.verified_instructions,
         scan: probes.scan,
+        coverage: covered,
         ring: Ring { size_bytes: probes.ring_bytes, dropped },
         health: health.into(),
         requests: Requests { last_seq: store.before_newest(0), in_flight, followers: store.followers() },

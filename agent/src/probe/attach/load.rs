@@ -34,6 +34,8 @@ pub struct Options {
     pub network_timing: bool,
     /// How socket calls are seen.
     pub tier: Tier,
+    /// Every process that calls CUDA is watched.
+    pub watch_all: bool,
 }
 
 impl Options {
@@ -58,6 +60,12 @@ pub struct Maps {
     pub counters: PerCpuArray<MapData, u64>,
     /// Birth of sockets whose long calls are wanted whole.
     pub whole_calls: HashMap<MapData, u64, u64>,
+    /// Processes whose calls of the CUDA runtime count.
+    pub fallback: HashMap<MapData, u32, u32>,
+    /// Processes in which one probed function may call another, and where their drivers' code is.
+    pub nesting: HashMap<MapData, u32, names::Ranges>,
+    /// How many those are.
+    pub nesting_count: Array<MapData, u64>,
 }
 
 /// Loads the object and every program in it, and attaches the tracepoints.
@@ -70,6 +78,7 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
     let own = std::process::id();
     let mut bpf = EbpfLoader::new()
         .override_global(names::OWN_TGID, &own, true)
+        .override_global(names::WATCH_ALL, &u32::from(options.watch_all), true)
         .override_global(names::HAS_LOOP, &u32::from(options.kernel >= LOOPS), true)
         .override_global(names::OFFSETS, options.offsets.as_bytes(), true)
         .map_max_entries(names::EVENTS, options.ring_bytes)
@@ -115,6 +124,9 @@ fn take_maps(bpf: &mut Ebpf) -> Result<Maps, ProbeError> {
         ports: take(bpf, names::LISTEN_PORTS)?,
         counters: take(bpf, names::COUNTERS)?,
         whole_calls: take(bpf, names::WHOLE_CALLS)?,
+        fallback: take(bpf, names::FALLBACK)?,
+        nesting: take(bpf, names::NESTING)?,
+        nesting_count: take(bpf, names::NESTING_COUNT)?,
     })
 }
 

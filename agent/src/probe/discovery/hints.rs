@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use wire::{Header, Kind, process::Process};
+use super::super::table::{self, Symbol};
+use wire::{Header, Kind, process::Process, rare};
 use zerocopy::FromBytes;
 
 /// Hints waiting to be read by discovery; more are dropped and counted, and the next scan sees what they said.
@@ -25,11 +26,26 @@ pub(super) const ROUND: Duration = Duration::from_millis(20);
 const AFTER_EXEC: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(300)];
 
+/// A function of the table that a process was given the address of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Process.
+    pub pid: u32,
+    /// Row of the table.
+    pub row: u16,
+    /// Which of its symbols, as far as the name told.
+    pub symbol: Symbol,
+    /// Where the function is in the process.
+    pub address: u64,
+}
+
 /// One message to the discovery thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// Look at the process now.
     Look(u32),
+    /// The process was given the address of a function: compare it with what is attached to.
+    Resolved(Resolved),
     /// The process replaced its image: look soon, and again a little later.
     Exec(u32),
     /// Stop.
@@ -86,6 +102,7 @@ fn hints_in(record: &[u8]) -> [Option<Hint>; 2] {
     match Kind::from_u16(header.kind) {
         Some(Kind::Exec) => [Some(Hint::Exec(header.tgid)), None],
         Some(Kind::Exit | Kind::CudaSeen | Kind::SocketListen) => [look(header.tgid), None],
+        Some(Kind::Resolved) => [resolved(record).map(Hint::Resolved), None],
         Some(Kind::Fork) => {
             let child = Process::read_from_prefix(record).map_or(0, |(process, _)| process.child);
             [look(child), None]
@@ -94,10 +111,20 @@ fn hints_in(record: &[u8]) -> [Option<Hint>; 2] {
     }
 }
 
+/// Only functions of the table are of interest.
+fn resolved(record: &[u8]) -> Option<Resolved> {
+    let (found, _) = rare::Resolved::read_from_prefix(record).ok()?;
+    let end = found.name.iter().position(|b| *b == 0)?;
+    let name = std::str::from_utf8(&found.name[..end]).ok()?;
+    let (row, symbol) = table::find(name, found.flags & rare::RESOLVE_PER_THREAD != 0)?;
+    Some(Resolved { pid: found.header.tgid, row, symbol, address: found.address })
+}
+
 /// Which processes are to be looked at, and when. Bounded.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     due: BTreeMap<u32, (Instant, usize)>,
+    resolved: Vec<Resolved>,
     not_before: Option<Instant>,
     stopped: bool,
 }
@@ -141,6 +168,13 @@ impl Pending {
         let (pid, at, round) = match hint {
             Hint::Look(pid) => (pid, now, AFTER_EXEC.len()),
             Hint::Exec(pid) => (pid, now + AFTER_EXEC[0], 1),
+            Hint::Resolved(found) => {
+                // Looked at too, since what it maps is needed; the others of a burst are in the queue by then.
+                if self.resolved.len() < PENDING {
+                    self.resolved.push(found);
+                }
+                (found.pid, now, AFTER_EXEC.len())
+            }
             Hint::Stop => {
                 self.stopped = true;
                 return;
@@ -150,6 +184,11 @@ impl Pending {
             let entry = self.due.entry(pid).or_insert((at, round));
             *entry = (entry.0.min(at), entry.1.min(round));
         }
+    }
+
+    /// Takes the addresses that were given to these processes.
+    pub(super) fn take_resolved(&mut self, pids: &BTreeSet<u32>) -> Vec<Resolved> {
+        self.resolved.extract_if(.., |found| pids.contains(&found.pid)).collect()
     }
 
     /// Takes the processes that are due, at most [`PER_ROUND`], and schedules their next look.
@@ -199,6 +238,39 @@ mod tests {
         for (record, hint) in cases {
             assert_eq!(hints_in(&record), [hint, None], "{record:?}");
         }
+    }
+
+    fn resolved(name: &str, flags: u16) -> Vec<u8> {
+        let header =
+            Header { abi: wire::ABI, kind: Kind::Resolved as u16, len: 96, time_ns: 1, tgid: 7, tid: 7 };
+        let mut text = [0; rare::NAME];
+        text[..name.len()].copy_from_slice(name.as_bytes());
+        let (address, row) = (0x7f00, 0);
+        let record =
+            rare::Resolved { header, address, status: 0, result: 0, row, flags, reserved: 0, name: text };
+        record.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn addresses_of_functions_in_the_table_are_kept_until_their_process_is_looked_at() {
+        let symbol = |name, flags| match hints_in(&resolved(name, flags)) {
+            [Some(Hint::Resolved(found)), None] => Some((found.pid, found.address, found.symbol.name)),
+            _ => None,
+        };
+        assert_eq!(symbol("cuLaunchKernel", 0), Some((7, 0x7f00, "cuLaunchKernel")));
+        assert_eq!(
+            symbol("cuLaunchKernel", rare::RESOLVE_PER_THREAD),
+            Some((7, 0x7f00, "cuLaunchKernel_ptsz"))
+        );
+        assert_eq!((symbol("cuDeviceGetName", 0), symbol(&"x".repeat(rare::NAME), 0)), (None, None));
+
+        let (start, mut pending) = (Instant::now(), Pending::default());
+        for hint in hints_in(&resolved("cuLaunchKernel", 0)).into_iter().flatten() {
+            pending.note(hint, start);
+        }
+        assert!(pending.take_resolved(&[8].into()).is_empty());
+        let due = pending.take(start);
+        assert_eq!((pending.take_resolved(&due).len(), pending.take_resolved(&due).len()), (1, 0));
     }
 
     #[test]

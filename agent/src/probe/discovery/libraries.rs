@@ -11,7 +11,7 @@ use super::{
     super::{
         attach::Attacher,
         error::chain,
-        targets::{FileId, Kind, Library, Mapping, open_library},
+        targets::{FileId, Kind, Library, Mapping, is_driver_name, open_library},
         verdict::{ProbeVerdict, State},
     },
     scan::Scanner,
@@ -83,6 +83,14 @@ impl Libraries {
     /// The file is one of the kind.
     pub(super) fn is_one(&self, id: FileId) -> bool {
         self.files.get(&id).is_some_and(|entry| matches!(entry.found, Found::Library(_)))
+    }
+
+    /// The library behind a file.
+    pub(super) fn get(&self, id: FileId) -> Option<&Library> {
+        match &self.files.get(&id)?.found {
+            Found::Library(library) => Some(library),
+            _ => None,
+        }
     }
 
     /// Opens files not seen before, as far as one of these processes maps them.
@@ -174,6 +182,7 @@ fn too_many(wanted: &[FileId], attached: impl Fn(FileId) -> bool, mut count: usi
 fn unused(kind: Kind, path: &Path, state: State, reason: &str) -> ProbeVerdict {
     let (program, loses) = match kind {
         Kind::Cuda => ("cuda", "this process's GPU work is not seen"),
+        Kind::Runtime => ("cuda", "GPU work of processes whose driver cannot be attached to is not seen"),
         Kind::Tls => ("tls", "requests over TLS that go through it are not seen"),
     };
     ProbeVerdict {
@@ -193,6 +202,8 @@ fn open(kind: Kind, scanner: &Scanner, users: &[(u32, &Mapping)]) -> Found {
         match open_library(kind, scanner.procfs(), scanner.view(*pid), mapping) {
             Ok(Some(library)) => return Found::Library(Box::new(library)),
             Ok(None) => return Found::Other,
+            // Nobody said that it is one.
+            Err(_) if kind == Kind::Cuda && !is_driver_name(&mapping.path) => return Found::Other,
             Err(error) => failure = Some(Found::Failed { path: mapping.path.clone(), reason: chain(&error) }),
         }
     }

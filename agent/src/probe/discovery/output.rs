@@ -87,6 +87,11 @@ impl Output {
         self.services.clone()
     }
 
+    /// What the kernel side has noted of a watched process, as `SCOPE_*`; 0 when it is not watched.
+    pub(super) fn noted(&self, pid: u32) -> u32 {
+        self.maps.scope.get(&pid, 0).unwrap_or(0)
+    }
+
     /// Observations lost because nobody took them.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
@@ -123,7 +128,9 @@ impl Output {
     }
 
     fn watch(&mut self, pid: u32) {
-        if let Err(error) = self.maps.scope.insert(pid, SCOPE_SOCKETS | SCOPE_CUDA, 0) {
+        // What the kernel side has noted there stays.
+        let noted = self.maps.scope.get(&pid, 0).unwrap_or(0);
+        if let Err(error) = self.maps.scope.insert(pid, noted | SCOPE_SOCKETS | SCOPE_CUDA, 0) {
             tracing::warn!(pid, %error, "process cannot be watched: the map of watched processes is full?");
         }
     }
@@ -170,7 +177,8 @@ impl Output {
         self.emit(&Observation::KernelCounters { counters });
     }
 
-    fn emit(&mut self, observation: &Observation) {
+    /// Queues an observation; [`Self::flush`] hands it over.
+    pub(super) fn emit(&mut self, observation: &Observation) {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front();
             self.dropped += 1;

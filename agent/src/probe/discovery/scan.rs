@@ -66,6 +66,11 @@ impl Scanner {
         self.known.len()
     }
 
+    /// Every process, as last seen.
+    pub(super) fn stats(&self) -> impl Iterator<Item = &Stat> {
+        self.known.values().map(|known| &known.stat)
+    }
+
     /// A process with this pid is running.
     pub(super) fn is_alive(&self, pid: u32) -> bool {
         self.known.contains_key(&pid)
@@ -176,7 +181,7 @@ impl Scanner {
 
     /// Processes in the session or container of one that matters; all of them when ports were asked for.
     fn candidates(&self, wanted: &Wanted) -> Vec<u32> {
-        let matters = |known: &&Known| !known.mapped.cuda.is_empty() || wanted.pids.contains(&known.stat.pid);
+        let matters = |known: &&Known| known.mapped.may_use_gpu() || wanted.pids.contains(&known.stat.pid);
         let sessions: BTreeSet<u32> =
             self.known.values().filter(matters).map(|known| known.stat.session).collect();
         let containers: BTreeSet<&String> =
@@ -198,19 +203,26 @@ impl Scanner {
     pub(super) fn files(&self, kind: Kind) -> BTreeMap<FileId, Vec<(u32, &Mapping)>> {
         let mut files: BTreeMap<FileId, Vec<(u32, &Mapping)>> = BTreeMap::new();
         for (&pid, known) in &self.known {
-            let mappings = match kind {
-                Kind::Cuda => &known.mapped.cuda,
-                Kind::Tls => &known.mapped.tls,
+            let mapped = &known.mapped;
+            let (mappings, maybe): (_, &[Mapping]) = match kind {
+                Kind::Cuda => (&mapped.cuda, &mapped.maybe_cuda),
+                Kind::Runtime => (&mapped.runtime, &[]),
+                Kind::Tls => (&mapped.tls, &[]),
             };
-            for mapping in mappings {
+            for mapping in mappings.iter().chain(maybe) {
                 files.entry(mapping.file).or_default().push((pid, mapping));
             }
         }
         files
     }
 
-    /// What grouping needs. `is_driver` tells which files really are a driver.
-    pub(super) fn facts(&self, is_driver: impl Fn(FileId) -> bool) -> Vec<Facts> {
+    /// What every process maps.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (u32, &Mapped)> {
+        self.known.iter().map(|(&pid, known)| (pid, &known.mapped))
+    }
+
+    /// What grouping needs. `uses_gpu` tells whether a process does, by what it maps.
+    pub(super) fn facts(&self, uses_gpu: impl Fn(u32, &Mapped) -> bool) -> Vec<Facts> {
         let facts = |known: &Known| Facts {
             pid: known.stat.pid,
             start_ticks: known.stat.start_ticks,
@@ -220,7 +232,7 @@ impl Scanner {
             session: known.stat.session,
             exe: known.exe.clone(),
             container: known.container.clone().filter(|id| self.own_container.as_ref() != Some(id)),
-            gpu: known.mapped.cuda.iter().any(|mapping| is_driver(mapping.file)),
+            gpu: uses_gpu(known.stat.pid, &known.mapped),
             ports: known.ports.clone(),
         };
         self.known.values().map(facts).collect()

@@ -38,7 +38,7 @@ fn symbols_belong_to_their_row_and_suffixes_mean_what_they_say() {
         let per_thread = ["_ptsz", "_ptds"].iter().any(|end| suffix.ends_with(end));
         assert_eq!(per_thread, symbol.per_thread, "{}", symbol.name);
         // `_ptsz`: takes a stream argument; `_ptds`: uses the default stream.
-        if per_thread {
+        if per_thread && row.programs() != [names::PROG_RARE_ENTER, names::PROG_RARE_RETURN] {
             assert_eq!(suffix.ends_with("_ptds"), row.stream == Loc::None, "{}", symbol.name);
         }
         assert!(row.prototype.contains(row.name), "{}", row.name);
@@ -50,8 +50,13 @@ fn symbols_belong_to_their_row_and_suffixes_mean_what_they_say() {
 fn locations_agree_with_the_prototypes() {
     for row in TABLE {
         let arguments = row.prototype.split_once('(').unwrap().1.trim_end_matches(')');
+        // A structure of twelve bytes takes two registers.
+        let slots: Vec<&str> = arguments
+            .split(',')
+            .flat_map(|argument| std::iter::repeat_n(argument, 1 + usize::from(argument.contains("dim3 "))))
+            .collect();
         let place = |word: &str| {
-            arguments.split(',').position(|argument| argument.contains(word)).map(|index| match index {
+            slots.iter().position(|argument| argument.contains(word)).map(|index| match index {
                 0..=5 => Loc::Arg(u8::try_from(index).unwrap()),
                 _ => Loc::Stack(u8::try_from(index - 5).unwrap()),
             })
@@ -59,15 +64,77 @@ fn locations_agree_with_the_prototypes() {
         if !matches!(row.stream, Loc::Deref(_)) {
             assert_eq!(row.stream, place("hStream").unwrap_or(Loc::None), "{}: stream", row.name);
         }
-        assert_eq!(row.bytes, place("size_t").unwrap_or(Loc::None), "{}: bytes", row.name);
+        if row.programs().iter().any(|program| program.starts_with("cuda_context")) {
+            context(row, place);
+            continue;
+        }
+        let bytes = match row.class {
+            // Sizes that are not those of what is moved or taken.
+            Class::Launch | Class::GraphInstantiate => None,
+            Class::Link => place("size_t size"),
+            Class::Resolve => place("symbolStatus"),
+            class if class.is_memory() => place("size_t bytes"),
+            _ => place("size_t"),
+        };
+        assert_eq!(row.bytes, bytes.unwrap_or(Loc::None), "{}: bytes", row.name);
         let object = match row.class {
             Class::GraphLaunch => place("hGraphExec"),
             Class::SyncEvent | Class::EventRecord | Class::WaitEvent => place("hEvent"),
-            Class::Alloc | Class::Free => place("dptr"),
+            // What the call is about comes first, but for the amounts that are asked for.
+            class if class.is_memory() => Some(Loc::Arg(0)),
+            Class::Resolve => place("pfn"),
             _ => None,
         };
         assert_eq!(row.object, object.unwrap_or(Loc::None), "{}: object", row.name);
+        let other = match row.class {
+            Class::AllocPitch => place("pPitch"),
+            Class::AllocPool => place("pool"),
+            Class::AllocArray | Class::AllocArray3D | Class::AllocMipmap => place("desc"),
+            Class::CreatePhysical => place("prop"),
+            Class::RetainPhysical => place("addr"),
+            Class::MapRange => place("handle"),
+            Class::SetPool | Class::GetPool => place("attr"),
+            Class::MemoryInfo => place("total"),
+            _ => None,
+        };
+        assert_eq!(row.other, other.unwrap_or(Loc::None), "{}: other", row.name);
     }
+}
+
+/// The kernel side takes these by their number.
+#[test]
+fn arguments_beside_the_cookie_are_where_the_kernel_side_looks() {
+    for (name, word, index) in [
+        ("cuMemAllocPitch", "Height", 3),
+        ("cuMemPoolSetAttribute", "value", 2),
+        ("cuMemPoolGetAttribute", "value", 2),
+        ("cuMipmappedArrayCreate", "numMipmapLevels", 2),
+    ] {
+        let row = TABLE.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(row.prototype.split(',').position(|a| a.contains(word)), Some(index), "{name}");
+    }
+}
+
+#[test]
+fn an_address_is_returned_through_a_pointer_to_a_pointer_and_no_other_way() {
+    for row in TABLE.iter().filter(|row| row.class.is_memory()) {
+        let first = row.prototype.split_once('(').unwrap().1.split(',').next().unwrap();
+        let is_handle = !first.starts_with("void *") && !first.starts_with("size_t");
+        let gives = first.contains("**") || is_handle && first.contains('*');
+        assert_eq!(row.class.gives_address(), gives, "{}", row.name);
+    }
+}
+
+/// What a context or device call gives stands first; what it is asked with has a name of its own.
+fn context(row: &Row, place: impl Fn(&str) -> Option<Loc>) {
+    let asked = match row.class {
+        Class::DeviceGet => place("ordinal"),
+        Class::DeviceByBus => place("pciBusId"),
+        _ => place("CUdevice dev"),
+    };
+    assert_eq!(row.bytes, asked.unwrap_or(Loc::None), "{}", row.name);
+    let object = if row.class == Class::ContextReset { Loc::None } else { Loc::Arg(0) };
+    assert_eq!(row.object, object, "{}", row.name);
 }
 
 #[test]
@@ -90,10 +157,49 @@ fn the_launch_configuration_has_its_stream_at_byte_32() {
 fn only_waiting_rows_have_a_return_program() {
     for row in TABLE {
         let waits = row.blocking
-            || matches!(
-                row.class,
-                Class::SyncStream | Class::SyncEvent | Class::SyncContext | Class::Alloc | Class::Free
-            );
+            || matches!(row.class, Class::SyncStream | Class::SyncEvent | Class::SyncContext)
+            || row.class.is_memory()
+            || row.programs().contains(&names::PROG_CONTEXT_RETURN)
+            || row.class as u8 >= Class::Resolve as u8;
         assert_eq!(row.programs().len() == 2, waits, "{}", row.name);
+    }
+}
+
+#[test]
+fn functions_are_found_by_the_names_that_are_asked_for() {
+    for (name, own_stream, symbol) in [
+        ("cuLaunchKernel", false, Some("cuLaunchKernel")),
+        ("cuLaunchKernel", true, Some("cuLaunchKernel_ptsz")),
+        ("cuLaunchKernel_ptsz", false, Some("cuLaunchKernel_ptsz")),
+        ("cuMemAlloc", true, Some("cuMemAlloc_v2")),
+        ("cuMemcpyHtoD", false, Some("cuMemcpyHtoD_v2")),
+        ("cudaLaunchKernel", false, Some("cudaLaunchKernel")),
+        ("cuDeviceGet", false, None),
+        ("", false, None),
+    ] {
+        assert_eq!(find(name, own_stream).map(|(_, symbol)| symbol.name), symbol, "{name}");
+    }
+}
+
+#[test]
+fn variants_that_nobody_taught_are_told_from_other_functions() {
+    for name in [
+        "cuLaunchKernel_v9",
+        "cuLaunchKernel_v9_ptsz",
+        "cuMemAlloc_v3",
+        "cuGraphLaunch_v2",
+        "cuEventSynchronize_ptsz",
+    ] {
+        assert!(is_unknown_variant(name), "{name}");
+    }
+    for name in [
+        "cuLaunchKernel",
+        "cuLaunchKernel_ptsz",
+        "cuLaunchKernelExotic",
+        "cuMemAllocHost_v2",
+        "cuLaunch",
+        "cuLaunchKernel_vx",
+    ] {
+        assert!(!is_unknown_variant(name), "{name}");
     }
 }

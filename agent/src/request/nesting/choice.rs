@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use super::{Entry, Link, Nesting, Stage, fit::Fit};
+use super::{Entry, Link, Nesting, Stage, fit::Fit, take};
 use crate::track::{Client, ExchangeId};
 
-/// Exchanges that are looked at for one, newest first.
+/// Exchanges that are looked at for one, newest first, of each listener of a process.
 const CANDIDATES: usize = 256;
 
 impl Nesting {
@@ -27,7 +27,8 @@ impl Nesting {
             let is_clear = rival.is_none_or(|(rival, _)| rival.strong < best.strong);
             // One that is gone could have been it.
             let is_complete = choices == fits.len() || best.is_identity();
-            Link { outer: outer.0, certain: is_clear && is_complete && best.is_likely(), choices }
+            let certain = is_clear && is_complete && best.is_likely();
+            Link { outer: outer.0, certain, is_identity: best.is_identity(), choices }
         });
         self.link(id, link);
     }
@@ -41,6 +42,24 @@ impl Nesting {
         if let Some(outer) = link.and_then(|link| self.all.get_mut(&link.outer)) {
             outer.inner.push(id);
         }
+        self.note_guess(id, link);
+    }
+
+    /// What it belonged to is no more, or is said to be none of it.
+    pub(super) fn unlink(&mut self, id: ExchangeId) {
+        if let Some(entry) = self.all.get_mut(&id) {
+            entry.link = None;
+        }
+        self.note_guess(id, None);
+    }
+
+    fn note_guess(&mut self, id: ExchangeId, link: Option<Link>) {
+        let Some(client) = self.all.get(&id).and_then(|entry| entry.client) else { return };
+        if link.is_some_and(|link| !link.certain) {
+            self.guesses.entry(client.pid).or_default().insert(id);
+        } else {
+            take(&mut self.guesses, client.pid, id);
+        }
     }
 
     /// What an exchange could belong to, and how well it fits.
@@ -50,11 +69,15 @@ impl Nesting {
         inner: &'a Entry,
         client: Client,
     ) -> impl Iterator<Item = (ExchangeId, Fit)> + 'a {
-        let outer = self.answering.get(&client.pid).into_iter().flat_map(move |ids| ids.range(..id).rev());
+        // Of each listener but the one where it was accepted itself, see `may_belong`: a server with thousands of requests of
+        // its own to itself would be looked through for each of them.
+        let others = self.answering.get(&client.pid).into_iter().flatten();
+        let others = others.filter(move |(listener, _)| listener.is_none() || **listener != inner.listener);
+        let outer = others.flat_map(move |(_, ids)| ids.range(..id).rev().take(CANDIDATES));
         let outer = outer.filter_map(|id| self.all.get(id).map(|entry| (*id, entry)));
         let possible = outer
-            .filter(move |(_, outer)| !matches!(outer.stage, Stage::Whole(_)) && may_belong(inner, outer));
-        possible.take(CANDIDATES).map(move |(outer, entry)| {
+            .filter(move |(_, outer)| !matches!(outer.stage, Stage::Whole(..)) && may_belong(inner, outer));
+        possible.map(move |(outer, entry)| {
             let is_free = entry.inner.iter().all(|other| *other == id);
             (outer, Fit::of(&entry.sight, &inner.sight, client, is_free, entry.is_answered))
         })
@@ -72,9 +95,9 @@ impl Nesting {
             let entry = self.all.get(&inner).filter(|inner| may_belong(inner, outer))?;
             Some(Fit::of(&outer.sight, &entry.sight, entry.client?, true, outer.is_answered))
         };
-        let asked = self.asking.get(&outer.pid).into_iter().flat_map(|ids| ids.range(id..).rev());
-        let guesses = asked.filter(|inner| self.is_guess(**inner)).take(CANDIDATES);
-        let whole = guesses.filter(|inner| matches!(self.all[*inner].stage, Stage::Whole(_)));
+        let guesses = self.guesses.get(&outer.pid).into_iter().flat_map(|ids| ids.range(id..).rev());
+        let guesses = guesses.take(CANDIDATES);
+        let whole = guesses.filter(|inner| matches!(self.all[*inner].stage, Stage::Whole(..)));
         let best = whole.filter_map(|inner| Some((fit(*inner, outer)?, *inner))).max();
         let ((best, inner), now) = (best?, own.and_then(|own| fit(own, outer)));
         let link = self.all[&inner].link.filter(|link| link.outer != id)?;
@@ -82,7 +105,7 @@ impl Nesting {
         if now.is_some_and(|now| now >= best) || there.is_some_and(|there| there >= best) {
             return None;
         }
-        self.link(inner, Some(Link { outer: id, ..link }));
+        self.link(inner, Some(Link { outer: id, is_identity: best.is_identity(), ..link }));
         if let Some(own) = own {
             self.give(own, link.outer);
         }

@@ -36,8 +36,10 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     fill_tokens(&mut outer.exchange, &alike);
     fill(&mut outer.exchange, &main.ended.exchange);
     let assignments = worked.into_iter().map(|part| part.ended.assignment.clone());
-    outer.assignment = assignments.reduce(|one, other| join(one, &other)).unwrap_or_default();
-    if guessed {
+    let theirs = assignments.reduce(|one, other| join(one, &other)).unwrap_or_default();
+    let is_contested = outer.assignment.work_ns().is_some() && theirs.work_ns().is_some();
+    outer.assignment = forward_of(std::mem::take(&mut outer.assignment), theirs);
+    if guessed || is_contested {
         outer.exchange.flags.push(Flag::NestedGuessed);
         let confidence = &mut outer.assignment.confidence;
         *confidence = confidence.map(|confidence| confidence.max(Confidence::Estimated));
@@ -93,6 +95,12 @@ fn inner(main: &Ended, count: u64) -> Inner {
         first_token_ns: exchange.first_token_ns,
         last_byte_out_ns: exchange.last_byte_out_ns,
     }
+}
+
+/// Whose work the forward is: that of the process which had the GPU. An engine asks others too, as what watches over
+/// its answers; a router finds its way with a small model of its own. So of two the one that had it for longer.
+fn forward_of(own: Assignment, theirs: Assignment) -> Assignment {
+    if own.work_ns() > theirs.work_ns() { own } else { theirs }
 }
 
 /// The steps of both. Counts add up only where they are not of the same time: requests that run side by side share

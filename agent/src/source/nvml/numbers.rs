@@ -12,6 +12,7 @@ use nvml_wrapper::{
 use super::{
     calls::Calls,
     error::{Consequence, consequence, loss},
+    poller::monotonic_ns,
     processes::Processes,
 };
 use crate::decode::{
@@ -183,7 +184,9 @@ impl<'n> Gpu<'n> {
         valid_ms: u64,
     ) -> Result<DeviceUsage, NvmlError> {
         let utilization = self.ask(calls, UTILIZATION, Device::utilization_rates)?;
+        let before_ns = monotonic_ns();
         let memory = self.ask(calls, MEMORY, Device::memory_info)?;
+        let memory_asked_ns = memory.as_ref().map(|_| [before_ns, monotonic_ns()]);
         Ok(DeviceUsage {
             uuid: self.seen.uuid.clone(),
             valid_ms,
@@ -195,6 +198,7 @@ impl<'n> Gpu<'n> {
                 free: memory.free,
                 reserved: memory.reserved,
             }),
+            memory_asked_ns,
             processes: self.processes(calls, known)?,
         })
     }

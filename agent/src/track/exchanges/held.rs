@@ -1,6 +1,6 @@
 //! Answers that were written long after the client had ended its side. A client that only does not send any more reads
-//! them, one that is gone does not: the acknowledgement of the last byte tells, and the host of a client that is gone
-//! answers with a reset. Where acknowledgements are not seen and no reset comes, nobody knows.
+//! them, one that is gone does not: the acknowledgement of the last byte tells, since the host of a client that is gone
+//! answers with a reset. Where acknowledgements are not seen, a reset tells of the one, and nothing of the other.
 
 use super::{Context, Exchanges};
 use crate::{
@@ -18,13 +18,10 @@ pub(super) struct Waiting {
 }
 
 impl Exchanges {
-    /// How the answer that ends now ends if it is not held. Those of a stream are not: with its connection half closed, no
+    /// Whether the answer that ends now can be held. Those of a stream are not: with its connection half closed, no
     /// client of HTTP/2 goes on.
-    pub(super) fn unless_held(&self) -> Option<Ending> {
-        if !self.holds {
-            return Some(Ending::ClientGone);
-        }
-        (self.held.len() >= super::MAX_OPEN).then_some(Ending::Unconfirmed)
+    pub(super) fn may_hold(&self) -> bool {
+        self.holds && self.held.len() < super::MAX_OPEN
     }
 
     /// Holds the first exchange's answer.
@@ -51,14 +48,14 @@ impl Exchanges {
         self.held.iter().map(|waiting| waiting.open.held()).sum()
     }
 
-    /// No acknowledgement came, where one would have been seen; elsewhere only the client's own end tells.
-    pub(super) fn let_go(&mut self, ending: Ending, cx: &mut Context<'_>) {
+    /// No acknowledgement came before the connection ended like this.
+    pub(in crate::track) fn let_go(&mut self, ending: Ending, cx: &mut Context<'_>) {
         for Waiting { open, body, .. } in self.held.drain(..) {
             cx.held.sub(open.held());
             let ending = match ending {
                 Ending::ServerGone if shows_delivery(&open) => Ending::ClientGone,
-                Ending::ServerGone | Ending::OutOfSight => Ending::Unconfirmed,
-                ending => ending,
+                Ending::ServerGone => Ending::Unread,
+                other => other,
             };
             cx.out.push(Tracked::Finished(open.finish(ending, &body)));
         }
@@ -67,7 +64,9 @@ impl Exchanges {
 
 /// Notes the delivery of an answer that is complete, or that it is still to come.
 pub(super) fn deliver(open: &mut Open, deliveries: &mut Deliveries, cx: &mut Context<'_>) {
-    if !shows_delivery(open) {
+    // What of it was seen to be acknowledged may not be all of it.
+    let is_end_unseen = open.exchange.last_byte_out_ns.is_none();
+    if !shows_delivery(open) || is_end_unseen {
         return;
     }
     open.exchange.delivery = deliveries.ended();

@@ -163,7 +163,7 @@ impl Exchanges {
         let events = self.answering && self.response_body.gap(Some(len));
         let Some(front) = self.open.front_mut() else { return };
         if events {
-            front.flag(Flag::Gap);
+            front.miss_events(at, self.response_body.in_content());
         }
         front.exchange.bytes_out = front.exchange.bytes_out.saturating_add(len);
         if let Some(at) = at {
@@ -193,8 +193,13 @@ impl Exchanges {
             self.response_body.gap(None);
         }
         if let Some(front) = self.open.front_mut() {
-            front.flag(Flag::Gap);
+            front.miss_events(None, false);
         }
+    }
+
+    /// A stream of events is being answered.
+    pub(in crate::track) fn in_stream(&self) -> bool {
+        self.answering && self.response_body.is_stream()
     }
 
     /// A response's bytes of which it is not known what they are.
@@ -236,10 +241,10 @@ impl Exchanges {
                 front.exchange.close_ns = None;
             }
             self.finish_first(Ending::Complete, Some(deliveries), cx);
-        } else if let Some(ending) = self.unless_held() {
-            self.finish_first(ending, None, cx);
-        } else {
+        } else if self.may_hold() {
             self.hold(deliveries, cx);
+        } else {
+            self.finish_first(Ending::ClientGone, None, cx);
         }
     }
 

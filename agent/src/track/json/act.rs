@@ -61,8 +61,12 @@ pub(super) enum Act {
     Whole,
     /// The whole text of a stream that has ended.
     Final,
-    /// The text so far: what it has grown by is new.
+    /// The text so far, or what is new of it: see [`super::growth`].
     Growth,
+    /// Its tokens, a number each.
+    Ids,
+    /// An output of a model that names its outputs itself: text is content, and numbers are where there is no text.
+    Tensor,
     /// Whether the event's token is none of the text.
     Special,
     Stream,
@@ -100,6 +104,7 @@ impl Act {
             | Self::Whole
             | Self::Final
             | Self::Growth => self,
+            Self::Tensor => Self::Content,
             _ => Self::None,
         }
     }
@@ -121,7 +126,12 @@ impl Act {
 
     /// The string's value is kept, as far as it is not too long.
     pub(super) fn keeps_text(self) -> bool {
-        matches!(self, Self::Model | Self::Version | Self::Finish | Self::Reason)
+        matches!(self, Self::Model | Self::Version)
+    }
+
+    /// The string's value is one of a closed list of words, or masked.
+    pub(super) fn is_word(self) -> bool {
+        matches!(self, Self::Word | Self::Finish | Self::Reason)
     }
 
     /// May be found by its name alone, after a gap.

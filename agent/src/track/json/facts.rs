@@ -2,14 +2,10 @@
 
 use super::{
     act::{Act, Engine, Source},
+    growth::{Growth, Seen},
     keys::Word,
+    reasons::{OTHER, REASONS, is_filter},
 };
-
-/// Choices whose text is followed where each event repeats it.
-const MAX_TEXTS: usize = 16;
-
-/// What stands for a finish reason that is none.
-const OTHER: &str = "other";
 
 /// Facts of a request's or an answer's body; over all events, when the answer is a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +16,7 @@ pub(in crate::track) struct Facts {
     pub stream: Option<bool>,
     pub max_tokens: Option<u64>,
     pub include_usage: Option<bool>,
-    finish_reason: Option<String>,
+    finish_reason: Option<&'static str>,
     status: Option<&'static str>,
     /// There is an error object or text at the top.
     pub error: bool,
@@ -40,10 +36,10 @@ pub(in crate::track) struct Facts {
     document: Document,
     choice: Choice,
     last_index: Option<u64>,
-    /// Lengths of the texts that events repeat, by choice.
-    texts: [u64; MAX_TEXTS],
-    /// They do not repeat it after all.
-    texts_are_new: bool,
+    /// Of text that events may repeat.
+    growth: Growth,
+    /// The last usage was that of one choice, as some engines state it beside each piece of text.
+    usage_of_choice: bool,
     /// How far outside the first known object the model's and the flag's objects are; larger is nearer the root.
     model_origin: Origin,
     stream_origin: Origin,
@@ -51,13 +47,32 @@ pub(in crate::track) struct Facts {
 
 /// The document that is being read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
 struct Document {
     content: bool,
-    /// Its token is none of the text.
-    special: bool,
+    /// Whether its token is none of the text.
+    special: Option<bool>,
     index: Option<u64>,
-    /// Length of the text so far.
-    text: u64,
+    /// Of a text that it may repeat.
+    seen: Seen,
+    /// It says why the answer ended.
+    finished: bool,
+    /// Numbers among outputs whose names mean nothing.
+    numbers: bool,
+    /// Text among them, be it empty.
+    text: bool,
+    /// It has choices.
+    choices: bool,
+    /// It has a usage.
+    usage: bool,
+    /// Some of it is missing.
+    gap: bool,
+}
+
+impl Document {
+    fn has_content(&self) -> bool {
+        (self.content && self.special != Some(true)) || (self.numbers && !self.text)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,18 +97,43 @@ impl Origin {
         outwards.map_or(Self::Root, Self::Outwards)
     }
 
-    /// After another gap, levels outside are counted from elsewhere.
-    fn forget(&mut self) {
-        if *self != Self::Root {
-            *self = Self::Nowhere;
-        }
+    /// It was found in an object inside of one that many levels outside; of a larger number, in any but the root.
+    fn is_inside(self, outwards: u32) -> bool {
+        matches!(self, Self::Outwards(found) if found.saturating_add(1) < outwards)
     }
 }
 
 impl Facts {
-    pub(super) fn forget_origin(&mut self) {
-        self.model_origin.forget();
-        self.stream_origin.forget();
+    /// Something is missing here, of a list of tokens if so.
+    pub(super) fn gap(&mut self, in_ids: bool) {
+        // More of the body follows, so that what was found after the last gap was not found in its root.
+        self.outgrow(u32::MAX);
+        self.document.gap = true;
+        if in_ids {
+            self.document.seen.ids = 0;
+        }
+    }
+
+    /// What is read now is so many levels outside: what was found far inside was not found in the root.
+    pub(super) fn outgrow(&mut self, outwards: u32) {
+        if self.stream_origin.is_inside(outwards) {
+            (self.stream, self.stream_origin) = (None, Origin::Nowhere);
+        }
+        if self.model_origin.is_inside(outwards) {
+            self.forget_model();
+        }
+    }
+
+    /// The model's name that was found after a gap is none.
+    pub(super) fn forget_model(&mut self) {
+        if self.model_origin != Origin::Root {
+            (self.model, self.model_origin) = (None, Origin::Nowhere);
+        }
+    }
+
+    /// The model's name is the one that was found so many levels outside, after a gap.
+    pub(super) fn model_is_of(&self, outwards: u32) -> bool {
+        self.model_origin == Origin::Outwards(outwards)
     }
 
     /// `outwards` is `None` in the root.
@@ -123,12 +163,16 @@ impl Facts {
         }
     }
 
-    /// The last one counts, but a filtered choice is not forgotten for another one's end.
-    pub(super) fn set_finish_reason(&mut self, raw: &[u8]) {
-        let none = raw.is_empty() || raw == b"none";
-        if !none && !self.finish_reason.as_deref().is_some_and(is_filter) {
-            self.finish_reason =
-                unescape(raw).map(|reason| if is_word(&reason) { reason } else { OTHER.to_owned() });
+    /// The last one counts, but a filtered choice is not forgotten for another one's end. `None`: it is not listed.
+    pub(super) fn set_finish_reason(&mut self, index: Option<usize>) {
+        let listed = index.and_then(|index| std::str::from_utf8(REASONS[index]).ok());
+        let reason = listed.unwrap_or(OTHER);
+        if reason == "none" {
+            return;
+        }
+        self.document.finished = true;
+        if !self.finish_reason.is_some_and(is_filter) {
+            self.finish_reason = Some(reason);
         }
     }
 
@@ -146,7 +190,14 @@ impl Facts {
             Act::MaxTokens => self.max_tokens = Some(value),
             Act::Input(source) => better(&mut self.input, source, value),
             Act::Cached(source, part) => better(&mut self.cached[usize::from(part)], source, value),
-            Act::Output(source) => better(&mut self.output, source, value),
+            Act::Output(source) => {
+                match source {
+                    Source::MetaInfo => self.document.seen.tokens = Some(value),
+                    Source::Usage => self.document.usage = true,
+                    _ => {}
+                }
+                better(&mut self.output, source, value);
+            }
             Act::Index => self.choice.index = value,
             Act::EventIndex => self.document.index = Some(value),
             Act::ErrorCode => self.error |= value >= 400,
@@ -158,7 +209,7 @@ impl Facts {
         match act {
             Act::IncludeUsage => self.include_usage = Some(yes),
             Act::Ended => self.ended |= yes,
-            Act::Special => self.document.special = yes,
+            Act::Special => self.document.special = Some(yes),
             _ => {}
         }
     }
@@ -185,10 +236,33 @@ impl Facts {
     /// The text so far has so many bytes.
     pub(super) fn grow(&mut self, len: u64) {
         self.engine.get_or_insert(Engine::Sglang);
-        self.document.text = len;
+        self.document.seen.text = Some(len);
+    }
+
+    /// The text has so many bytes and goes on where some of it is missing.
+    pub(super) fn text_goes_on(&mut self, len: u64) {
+        if self.last_index.is_none() && self.growth.outgrows(len) {
+            self.mark_content();
+        }
+    }
+
+    /// A token is listed.
+    pub(super) fn add_id(&mut self) {
+        self.document.seen.ids += 1;
+    }
+
+    /// An output is a number, or numbers.
+    pub(super) fn mark_numbers(&mut self) {
+        self.document.numbers = true;
+    }
+
+    /// An output is text.
+    pub(super) fn mark_text(&mut self) {
+        self.document.text = true;
     }
 
     pub(super) fn enter_choice(&mut self) {
+        self.document.choices = true;
         self.choice = Choice::default();
     }
 
@@ -210,9 +284,14 @@ impl Facts {
     /// An event is over: whether it had new content.
     pub(in crate::track) fn end_event(&mut self) -> bool {
         let document = std::mem::take(&mut self.document);
-        let grown = self.grown(&document);
-        let content = (document.content && !document.special) || grown;
+        // Whose text it is may be missing.
+        let is_somebodys = document.gap && document.index.is_none() && self.last_index.is_some();
+        let grown = !is_somebodys && self.growth.take(document.index, document.seen, document.finished);
+        let content = document.has_content() || grown;
         self.any_content |= content;
+        if document.usage {
+            self.usage_of_choice = document.choices;
+        }
         // One engine numbers its tokens by the same name.
         if content
             && self.engine != Some(Engine::Tgi)
@@ -223,27 +302,28 @@ impl Facts {
         content
     }
 
-    fn grown(&mut self, document: &Document) -> bool {
-        if document.text == 0 {
-            return false;
-        }
-        let index = usize::try_from(document.index.unwrap_or(0)).unwrap_or(usize::MAX);
-        let Some(before) = self.texts.get_mut(index) else { return true };
-        let before = std::mem::replace(before, document.text);
-        // A text never gets shorter.
-        self.texts_are_new |= document.text < before;
-        self.texts_are_new || document.text > before
+    /// The event that is being read has new content, whatever else it may hold.
+    pub(in crate::track) fn in_content(&self) -> bool {
+        let token_is_known = self.engine != Some(Engine::Tgi) || self.document.special.is_some();
+        let mut so_far = self.clone();
+        so_far.document.text = true;
+        token_is_known && so_far.end_event()
+    }
+
+    /// An event may have had new content that was not counted; and the last one may, or some behind the last that was.
+    pub(in crate::track) fn doubts(&self) -> (bool, bool) {
+        (self.growth.doubts, self.growth.ends_in_doubt)
     }
 
     /// There was content at all.
     pub(in crate::track) fn has_content(&self) -> bool {
-        let document = &self.document;
-        self.any_content || (document.content && !document.special) || document.text > 0
+        let seen = self.document.seen;
+        self.any_content || self.document.has_content() || seen.text.unwrap_or(0) > 0 || seen.ids > 0
     }
 
     /// Why the answer ended, in the API's own word; `None` while it does not say that it did.
     pub(in crate::track) fn finish_reason(&self) -> Option<&str> {
-        self.finish_reason.as_deref().or(self.status)
+        self.finish_reason.or(self.status)
     }
 
     /// Prompt tokens, those from a cache included.
@@ -255,16 +335,18 @@ impl Facts {
 
     /// Tokens of the answer.
     pub(in crate::track) fn output_tokens(&self) -> Option<u64> {
-        self.output.filter(|(source, _)| self.counts_all(*source)).map(|(_, count)| count)
+        self.output_of_all().map(|(_, count)| count)
+    }
+
+    fn output_of_all(&self) -> Option<(Source, u64)> {
+        let of_one = |source| source == Source::Usage && self.usage_of_choice && self.interleaved;
+        self.output.filter(|(source, _)| self.counts_all(*source) && !of_one(*source))
     }
 
     /// Where the counts came from: that of the answer's, else that of the prompt's.
     pub(in crate::track) fn tokens_source(&self) -> Option<&'static str> {
-        [self.output, self.input]
-            .into_iter()
-            .flatten()
-            .find(|(s, _)| self.counts_all(*s))
-            .map(|(s, _)| s.name())
+        let input = || self.input.filter(|(source, _)| self.counts_all(*source));
+        self.output_of_all().or_else(input).map(|(source, _)| source.name())
     }
 
     /// A count of one choice is not one of the whole answer.
@@ -273,20 +355,10 @@ impl Facts {
     }
 }
 
-/// The model's own filter cut the answer.
-pub(in crate::track) fn is_filter(finish_reason: &str) -> bool {
-    matches!(finish_reason, "content_filter" | "refusal")
-}
-
 fn better(count: &mut Option<(Source, u64)>, source: Source, value: u64) {
     if count.is_none_or(|(before, _)| source >= before) {
         *count = Some((source, value));
     }
-}
-
-/// A reason is one of an engine's few names. Anything else is text of somebody, and text goes nowhere.
-fn is_word(reason: &str) -> bool {
-    reason.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
 
 fn unescape(raw: &[u8]) -> Option<String> {

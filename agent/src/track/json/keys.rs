@@ -1,6 +1,6 @@
 //! Names of JSON members that mean something, or that are kept because they say nothing about anybody.
 
-use super::rules;
+use super::{reasons::REASONS, rules};
 use crate::track::mask::Narrow;
 
 /// A kept member's name: its place in the list. Where it means something, a rule has it in its path.
@@ -10,6 +10,7 @@ pub(super) struct Key(u8);
 /// Kept names, sorted. Beside those of the rules, the commonest structural ones.
 pub(super) const NAMES: &[&[u8]] = &[
     b"arguments",
+    b"audio",
     b"cache_creation_input_tokens",
     b"cache_n",
     b"cache_read_input_tokens",
@@ -19,6 +20,7 @@ pub(super) const NAMES: &[&[u8]] = &[
     b"content",
     b"content_block",
     b"created",
+    b"data",
     b"delta",
     b"details",
     b"done",
@@ -58,6 +60,7 @@ pub(super) const NAMES: &[&[u8]] = &[
     b"object",
     b"options",
     b"output",
+    b"output_ids",
     b"output_tokens",
     b"parameters",
     b"partial_json",
@@ -94,6 +97,7 @@ pub(super) const NAMES: &[&[u8]] = &[
     b"tools",
     b"top_p",
     b"total_tokens",
+    b"transcript",
     b"type",
     b"usage",
 ];
@@ -216,34 +220,44 @@ pub(super) enum Word {
 }
 
 impl Word {
-    /// What a whole word says; `None` when it is not one of the list.
-    pub(super) fn of(word: &[u8]) -> Option<Self> {
-        WORDS.iter().find(|(name, _)| *name == word).map(|(_, word)| *word)
+    /// What the word at this place of the list says.
+    pub(super) fn at(index: usize) -> Self {
+        WORDS[index].1
     }
 }
 
-/// A word as it is read.
+/// A word as it is read, of either list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WordMatch(Narrow);
+pub(super) struct WordMatch {
+    narrow: Narrow,
+    list: &'static [&'static [u8]],
+}
 
 impl WordMatch {
-    pub(super) fn new() -> Self {
-        Self(Narrow::new(&WORD_NAMES))
+    /// `reason`: why an answer ended.
+    pub(super) fn new(reason: bool) -> Self {
+        let list = if reason { REASONS } else { &WORD_NAMES };
+        Self { narrow: Narrow::new(list), list }
     }
 
     /// Adds a byte; false when no word goes on like that.
     pub(super) fn push(&mut self, b: u8) -> bool {
-        self.0.push(&WORD_NAMES, b)
+        self.narrow.push(self.list, b)
     }
 
     /// No byte was added yet.
     pub(super) fn is_new(self) -> bool {
-        self.0.is_new()
+        self.narrow.is_new()
     }
 
-    /// The word that consists of exactly the bytes so far.
-    pub(super) fn word(self) -> Option<Word> {
-        self.0.exact(&WORD_NAMES).map(|i| WORDS[i].1)
+    /// Place of the word that consists of exactly the bytes so far.
+    pub(super) fn index(self) -> Option<usize> {
+        self.narrow.exact(self.list)
+    }
+
+    /// Place of a whole word.
+    pub(super) fn find(self, word: &[u8]) -> Option<usize> {
+        self.list.iter().position(|listed| *listed == word)
     }
 }
 
@@ -302,10 +316,13 @@ mod tests {
             assert!(name.iter().all(|b| found.push(*b)));
             assert_eq!((found.key(), Key::of(name)), (Some(Key::at(at)), Some(Key::at(at))));
         }
-        for (name, word) in WORDS {
-            let mut found = WordMatch::new();
-            assert!(name.iter().all(|b| found.push(*b)));
-            assert_eq!((found.word(), Word::of(name)), (Some(*word), Some(*word)));
+        for (reason, list) in [(false, &WORD_NAMES[..]), (true, REASONS)] {
+            for (at, name) in list.iter().enumerate() {
+                let mut found = WordMatch::new(reason);
+                assert_eq!(found.find(name), Some(at));
+                assert!(name.iter().all(|b| found.push(*b)));
+                assert_eq!(found.index(), Some(at));
+            }
         }
     }
 

@@ -1,6 +1,9 @@
 //! The lexer after a gap: looking for a member with a known name.
 
+use std::ops::Range;
+
 use super::{Act, Key, KeyMatch, Kind, Level, Lexer, Place, State, mask_back, masked};
+use crate::track::mask::mask_text;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lost {
@@ -16,7 +19,58 @@ pub(super) enum Lost {
     Colon(Key),
 }
 
+/// A model's name that was found after a gap: the root's, or that of some object inside.
+#[derive(Clone, Debug)]
+pub(super) struct Believed {
+    /// Where it stands in the bytes that are being read.
+    at: Range<usize>,
+    /// How far outside of what was known first its object is.
+    outwards: u32,
+}
+
 impl Lexer {
+    /// A string's bytes were read: if it was the model's name, it is believed for now.
+    pub(super) fn believe(&mut self, act: Act, bytes: &mut [u8], at: Range<usize>) {
+        let goes_on = matches!(self.state, State::Text(_) | State::TextEscape(_));
+        if act != Act::Model || goes_on || self.top().place != Place::Unknown {
+            return;
+        }
+        let found = Believed { at: at.start..at.end - 1, outwards: self.outwards };
+        if let Some(earlier) = self.believed.replace(found) {
+            mask_text(&mut bytes[earlier.at]);
+        }
+    }
+
+    /// What proves to be a member of an object inside is not believed any more, and does not stay.
+    pub(super) fn doubt(&mut self, bytes: &mut [u8]) {
+        if let Some(found) = self.believed.take_if(|found| found.outwards + 1 < self.outwards) {
+            mask_text(&mut bytes[found.at]);
+        }
+    }
+
+    /// No more bytes for now. A name stays if its object was left, which may have been the root; later bytes can take
+    /// back what is known by it, but not what stands here.
+    pub(super) fn leave(&mut self, bytes: &mut [u8], text_start: usize) {
+        if self.top().place == Place::Unknown {
+            match self.state {
+                State::Text(Act::Model) => self.state = State::Text(Act::None),
+                State::TextEscape(Act::Model) => self.state = State::TextEscape(Act::None),
+                _ => {}
+            }
+            if matches!(self.state, State::Text(Act::None) | State::TextEscape(Act::None)) {
+                mask_text(&mut bytes[text_start..]);
+            }
+        }
+        let Some(found) = self.believed.take() else { return };
+        let is_inside = found.outwards == self.outwards;
+        if is_inside {
+            self.facts.forget_model();
+        }
+        if is_inside || !self.facts.model_is_of(found.outwards) {
+            mask_text(&mut bytes[found.at]);
+        }
+    }
+
     /// One byte after a gap. `name_start` is where the name began in these bytes.
     pub(super) fn lost(&mut self, lost: Lost, bytes: &mut [u8], at: usize, name_start: &mut usize) -> usize {
         let next = match (lost, bytes[at]) {

@@ -34,6 +34,7 @@ impl Lexer {
         let top = self.top();
         match top.kind {
             _ if self.depth == 0 => (place::ROOT, Act::None),
+            Kind::Array if top.act == Act::Tensor => (Place::Other, Act::Tensor),
             Kind::Array => place::element(top.place, self.grammar),
             Kind::Object | Kind::Unknown => place::member(top.place, self.key, self.grammar),
         }
@@ -73,6 +74,7 @@ impl Lexer {
         } else if level.place == Place::Unknown || self.outwards > 0 {
             self.outwards = self.outwards.saturating_add(1);
             self.levels[0] = Level { kind: Kind::Unknown, place: Place::Unknown, act: Act::None };
+            self.facts.outgrow(self.outwards);
         } else {
             self.depth = 0;
             self.state = State::Done;

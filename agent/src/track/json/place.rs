@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Room for the places to which paths lead, the document itself among them.
-const PLACES: usize = 176;
+const PLACES: usize = 192;
 
 /// Where a path leads to that rules are about, or go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ fn found(number: u8, grammar: Grammar, otherwise: Act) -> (Place, Act) {
 
 /// What a member of an object is: where it leads, and what it is good for.
 pub(super) fn member(parent: Place, key: Key, grammar: Grammar) -> (Place, Act) {
-    let other = if parent == ROOT && grammar.any_output() { Act::Content } else { Act::None };
+    let other = if parent == ROOT && grammar.any_output() { Act::Tensor } else { Act::None };
     let Some(name) = key.index() else { return (Place::Other, other) };
     match parent {
         Place::Other => (Place::Other, Act::None),

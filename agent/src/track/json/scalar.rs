@@ -7,8 +7,6 @@ use crate::track::mask::mask_text;
 
 /// Longest value that is kept; a longer one is masked from there on and not known.
 pub(super) const MAX_KEPT: usize = 256;
-/// The same for values that are one of a few words.
-const MAX_WORD: usize = 32;
 /// Most digits of a number that is kept.
 const MAX_DIGITS: u8 = 19;
 
@@ -94,7 +92,7 @@ impl Lexer {
     /// Bytes of a string value.
     pub(super) fn text(&mut self, act: Act, bytes: &mut [u8], at: usize) -> usize {
         match (act, bytes[at]) {
-            (Act::Word, _) => return self.word(bytes, at),
+            (act, _) if act.is_word() => return self.word(act, bytes, at),
             (act, _) if act.keeps_text() => return self.keep_text(act, bytes, at),
             (Act::None | Act::Growth, _) | (_, b'"') => {}
             (Act::Content, _) => self.facts.mark_content(),
@@ -121,26 +119,27 @@ impl Lexer {
     }
 
     /// Bytes of what may be a word of the list.
-    fn word(&mut self, bytes: &mut [u8], begin: usize) -> usize {
+    fn word(&mut self, act: Act, bytes: &mut [u8], begin: usize) -> usize {
         if self.word.is_new()
             && let Some(len) = memchr2(b'"', b'\\', &bytes[begin..])
             && bytes[begin + len] == b'"'
         {
-            return self.whole_word(&mut bytes[begin..begin + len], begin);
+            return self.whole_word(act, &mut bytes[begin..begin + len], begin);
         }
         for at in begin..bytes.len() {
             match bytes[at] {
                 b'"' => {
-                    match self.word.word() {
-                        Some(word) => self.facts.set_word(word),
-                        None => mask_back(bytes, begin, at),
+                    if self.word.index().is_none() {
+                        mask_back(bytes, begin, at);
                     }
+                    self.said(act, self.word.index());
                     self.end_value();
                     return at + 1;
                 }
                 b if b != b'\\' && self.word.push(b) => {}
                 _ => {
                     mask_back(bytes, begin, at);
+                    self.said(act, None);
                     self.state = State::Text(Act::None);
                     return at;
                 }
@@ -150,19 +149,30 @@ impl Lexer {
     }
 
     /// The usual case: a word that is in one piece.
-    fn whole_word(&mut self, word: &mut [u8], begin: usize) -> usize {
-        match Word::of(word) {
-            Some(word) => self.facts.set_word(word),
-            None => mask_text(word),
+    fn whole_word(&mut self, act: Act, word: &mut [u8], begin: usize) -> usize {
+        let index = self.word.find(word);
+        if index.is_none() {
+            mask_text(word);
+        }
+        if !word.is_empty() {
+            self.said(act, index);
         }
         self.end_value();
         begin + word.len() + 1
     }
 
+    /// A word was read: its place in its list, if it is there.
+    fn said(&mut self, act: Act, index: Option<usize>) {
+        match (act, index) {
+            (Act::Word, Some(index)) => self.facts.set_word(Word::at(index)),
+            (Act::Word, None) => {}
+            (_, index) => self.facts.set_finish_reason(index),
+        }
+    }
+
     fn keep_text(&mut self, act: Act, bytes: &[u8], at: usize) -> usize {
         let rest = &bytes[at..];
-        let most = if matches!(act, Act::Model | Act::Version) { MAX_KEPT } else { MAX_WORD };
-        let room = most.saturating_sub(self.kept.len());
+        let room = MAX_KEPT.saturating_sub(self.kept.len());
         let len = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         if len > room || (len == room && rest.get(len) == Some(&b'\\')) {
             self.state = State::Text(Act::None);
@@ -201,7 +211,6 @@ impl Lexer {
         match act {
             Act::Model => self.facts.set_model(&self.kept, self.origin()),
             Act::Version => self.facts.set_version(&self.kept),
-            Act::Finish | Act::Reason => self.facts.set_finish_reason(&self.kept),
             Act::Growth => self.facts.grow(self.len),
             Act::Final => self.facts.ended = true,
             _ => {}

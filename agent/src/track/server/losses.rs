@@ -1,6 +1,6 @@
 //! Bytes that were not captured or are not understood: what is lost with them, and where messages go on.
 
-use super::{Context, Found, Gap, Server, Side, Stamp, Tracked, ends_chunked, head, mask_all};
+use super::{Context, Found, Gap, Server, Side, Stamp, Tracked, ends_chunked, head, mask_all, side, socket};
 
 impl Server {
     /// Bytes of which it is not known what they are, unless they end a chunked body.
@@ -12,6 +12,10 @@ impl Server {
         at: Stamp,
         cx: &mut Context<'_>,
     ) {
+        if self.exchanges.is_tunnel() {
+            mask_all(bytes);
+            return self.exchanges.through_tunnel(side, bytes.len() as u64);
+        }
         let in_message = match side {
             Side::Request => self.exchanges.reading(),
             Side::Response => self.exchanges.answering(),
@@ -47,10 +51,11 @@ impl Server {
     /// The middle of a call, which was not captured.
     pub(super) fn left_out(&mut self, side: Side, len: u64, at: Stamp, cx: &mut Context<'_>) {
         let was_lost = self.direction(side).is_lost();
+        let may_hold_events = side == Side::Response && self.exchanges.in_stream();
         self.gap(side, len, false, at, cx);
         // A boundary was in it, and it is likely that the next such call has one too.
         let is_lost = !was_lost && self.direction(side).is_lost();
-        if is_lost && !std::mem::replace(&mut self.wants_whole, true) {
+        if (is_lost || may_hold_events) && !std::mem::replace(&mut self.wants_whole, true) {
             cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
         }
     }
@@ -81,6 +86,17 @@ impl Server {
         }
         // The message may have ended exactly here.
         self.feed(side, &mut [], false, at, cx);
+    }
+
+    /// Bytes went that no record tells of.
+    pub(super) fn went_unseen(&mut self, data: &socket::Data, cx: &mut Context<'_>) {
+        let Some(expected) = &mut self.expected[usize::from(data.dir)] else { return };
+        let missing = data.offset.saturating_sub(*expected);
+        if missing > 0 {
+            *expected = data.offset;
+            cx.health.ignore("socket_bytes_missing");
+            self.gap(side(data), missing, true, Stamp::from(&data.header), cx);
+        }
     }
 
     pub(super) fn request_lost(&mut self, len: u64, at: Stamp, cx: &mut Context<'_>) {

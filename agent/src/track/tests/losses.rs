@@ -94,7 +94,7 @@ fn a_lost_record_inside_a_chunked_stream() {
         read 0 service 0 at 3 by 11
         content 0 at 5 by 11
         content 0 at 6 by 11
-        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..- (400 B) model m streaming true first_token 5 content 2 request_id r1 flags [Gap]
+        done 0 POST /v1/chat/completions openai.chat status 200 Unknown in 3..3 (158 B) out 4..- (398 B) model m streaming true first_token 5 content 2 request_id r1 flags [Gap]
         read 1 service 0 at 9 by 11
         done 1 GET /x http status 200 Ok in 9..9 (19 B) out 10..10 (40 B)
         ignored socket_bytes_missing 1
@@ -348,4 +348,28 @@ fn a_byte_that_breaks_a_request_line_breaks_it_again() {
         assert_eq!(rig.health.ignored["bad_request"], 1);
         rig.assert_replays();
     }
+}
+
+#[test]
+fn what_no_call_told_of_is_a_gap_of_known_length() {
+    let text = post("/v1/chat/completions", &format!(r#"{{"a":"{}"}}"#, "b".repeat(300)));
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, &text[..200]);
+    rig.unseen(1, DIR_RECV, text.len() - 200);
+    rig.send(1, "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n");
+    rig.unseen(1, DIR_SEND, 500);
+    rig.recv(1, "GET /x HTTP/1.1\r\n\r\n");
+    rig.send(1, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    rig.unseen(1, DIR_SEND, 500);
+    rig.state(1, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID);
+    let [one, other] = rig.finished()[..] else { panic!("{}", rig.print()) };
+    assert_eq!((one.bytes_in, one.bytes_out, one.status), (text.len() as u64, 40 + 500, Some(200)));
+    assert_eq!(
+        (one.outcome, one.last_byte_out_ns, &one.flags[..]),
+        (Some(Outcome::Ok), None, &[Flag::Gap][..])
+    );
+    assert_eq!((other.bytes_in, other.bytes_out), (19, 47 + 500), "{}", rig.print());
+    assert_eq!(&other.flags[..], &[Flag::Gap][..]);
+    rig.assert_replays();
 }

@@ -223,7 +223,17 @@ impl Rig {
         *self.offsets.entry((sock, dir)).or_default() -= len as u64;
     }
 
+    /// Bytes of which no call told, and that the kernel side has noticed.
+    pub(crate) fn unseen(&mut self, sock: u64, dir: u8, len: usize) {
+        self.lose(sock, dir, len);
+        self.bare(sock, dir, 0, socket::FLAG_UNSEEN);
+    }
+
     pub(crate) fn fail(&mut self, sock: u64, dir: u8, result: i32) {
+        self.bare(sock, dir, result, 0);
+    }
+
+    fn bare(&mut self, sock: u64, dir: u8, result: i32, flags: u8) {
         let offset = *self.offsets.entry((sock, dir)).or_default();
         let data = socket::Data {
             header: self.header(Kind::SocketData, size_of::<socket::Data>()),
@@ -236,7 +246,7 @@ impl Rig {
             tail_len: 0,
             syscall: 0,
             dir,
-            flags: 0,
+            flags,
         };
         self.record(data.as_bytes().to_vec());
     }

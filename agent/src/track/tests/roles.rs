@@ -66,7 +66,7 @@ fn a_request_read_before_attach() {
     rig.send(1, HEAD);
     rig.send(1, chunk(&token("a")) + &chunk(&finish()) + END);
     expect![[r"
-        done 0 - - - status 200 Ok in -..- (0 B) out 3..4 (250 B) model m streaming true first_token 4 content 1 finish length flags [MidStream]
+        done 0 - - - status 200 Ok in -..- (0 B) out 3..4 (248 B) model m streaming true first_token 4 content 1 finish stop flags [MidStream]
     "]].assert_eq(&rig.print());
     rig.assert_replays();
 }

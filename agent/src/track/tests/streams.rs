@@ -27,7 +27,7 @@ pub(super) fn token(text: &str) -> String {
 }
 
 pub(super) fn finish() -> String {
-    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n".into()
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n".into()
 }
 
 const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
@@ -56,7 +56,7 @@ fn the_first_token_is_the_first_content() {
         content 0 at 7 by 11
         content 0 at 8 by 11
         content 0 at 8 by 11
-        done 0 POST /v1/chat/completions openai.chat status 200 Ok in 3..3 (158 B) out 4..12 (578 B) model m streaming true first_token 7 content 3 finish length tokens Some(9)/Some(3) request_id r1
+        done 0 POST /v1/chat/completions openai.chat status 200 Ok in 3..3 (158 B) out 4..12 (576 B) model m streaming true first_token 7 content 3 finish stop tokens Some(9)/Some(3) request_id r1
     "]].assert_eq(&rig.print());
     rig.assert_replays();
 }
@@ -96,7 +96,7 @@ fn how_streams_end() {
     let reset: Ending = |r| r.fail(1, DIR_SEND, -32);
     let end: Ending = |r| r.send(1, END);
     let error = "data: {\"error\":{\"message\":\"boom\"}}\n\n".to_owned();
-    let filtered = finish().replace("length", "content_filter");
+    let [filtered, failed] = ["content_filter", "error"].map(|reason| finish().replace("stop", reason));
     for (name, events, ending, expected) in [
         ("done", vec![token("a"), DONE.into()], end, Outcome::Ok),
         ("finish without done", vec![token("a"), finish()], end, Outcome::Ok),
@@ -105,7 +105,11 @@ fn how_streams_end() {
         ("server closes after done", vec![token("a"), DONE.into()], close, Outcome::Ok),
         ("client gone", vec![token("a")], reset, Outcome::ClientDisconnect),
         ("client gone after done", vec![token("a"), DONE.into()], reset, Outcome::Ok),
-        ("error event", vec![token("a"), error, DONE.into()], end, Outcome::InBandError),
+        ("error event", vec![token("a"), error.clone(), DONE.into()], end, Outcome::InBandError),
+        ("error event, server closes", vec![token("a"), error.clone()], close, Outcome::InBandError),
+        ("error event, client leaves", vec![token("a"), error.clone()], reset, Outcome::InBandError),
+        ("error event and no end", vec![token("a"), error], end, Outcome::InBandError),
+        ("error as a reason, server closes", vec![token("a"), failed], close, Outcome::InBandError),
         ("no content", vec![token(""), finish(), DONE.into()], end, Outcome::EmptyOutput),
         ("filter", vec![token("a"), filtered, DONE.into()], end, Outcome::ContentFilter),
     ] {
@@ -118,6 +122,51 @@ fn how_streams_end() {
         ending(&mut rig);
         assert_eq!(rig.outcomes(), [expected], "{name}");
         rig.assert_replays();
+    }
+}
+
+/// The same in other APIs' words.
+#[test]
+fn an_error_is_the_end_whoever_closes_first() {
+    const CLIENT: u32 = 0;
+    let lines = HEAD.replace("text/event-stream; charset=utf-8", "application/x-ndjson");
+    for (path, head, events) in [
+        (
+            "/v1/messages",
+            HEAD,
+            [
+                "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n",
+                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n",
+            ],
+        ),
+        (
+            "/v1/responses",
+            HEAD,
+            [
+                "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n",
+                "data: {\"type\":\"error\",\"code\":\"server_error\"}\n\n",
+            ],
+        ),
+        (
+            "/api/chat",
+            &lines,
+            ["{\"message\":{\"content\":\"a\"},\"done\":false}\n", "{\"error\":\"broke\"}\n"],
+        ),
+    ] {
+        for who in [PID, CLIENT] {
+            let mut rig = Rig::new();
+            rig.accept(1);
+            rig.recv(1, post(path, r#"{"model":"m","stream":true}"#));
+            rig.send(1, head);
+            events.iter().for_each(|event| rig.send(1, chunk(event)));
+            if who == CLIENT {
+                rig.fail(1, DIR_SEND, -104);
+            } else {
+                rig.state(1, tcp::ESTABLISHED, tcp::FIN_WAIT1, PID);
+            }
+            assert_eq!(rig.outcomes(), [Outcome::InBandError], "{path} {who}");
+            rig.assert_replays();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use wire::counter::Counter;
 use wire::socket::{FLAG_CONTINUED, FLAG_MORE, WHOLE};
 
 use super::super::call::Source;
-use super::super::gather::{CAPACITY, Gathered};
+use super::super::gather::{CAPACITY, Gathered, Room};
 use super::{Captured, Facts, Memory, Piece, emit_bare, emit_class, emit_ends, emit_fitting};
 use crate::emit::{Outcome, Stop, count};
 use crate::repeat::{GO_ON, STOP, is_full, repeat};
@@ -23,9 +23,9 @@ struct Cutting<'a> {
     end: u32,
 }
 
-/// Writes the records of a call's pieces. Not on kernels without loops.
+/// Writes the records of a call's pieces; of a vectored one by way of `room`. Not on kernels without loops.
 #[inline(never)]
-pub(super) fn emit(facts: &Facts<'_>) -> Outcome {
+pub(super) fn emit(facts: &Facts<'_>, room: Option<&'static Room>) -> Outcome {
     if !is_full() {
         return Ok(());
     }
@@ -34,10 +34,10 @@ pub(super) fn emit(facts: &Facts<'_>) -> Outcome {
         Source::Vector { address, count: segments } => {
             let len = facts.moved.result as u32;
             let wanted = if len < MAX_WHOLE { len } else { MAX_WHOLE };
-            let Some(gathered) = Gathered::new(address, segments, wanted) else {
-                count(Counter::GatherBusy);
+            let Some(room) = room else {
                 return emit_bare(facts, &Piece::all(facts), Captured::NO_PAYLOAD);
             };
+            let gathered = Gathered::new(room, address, segments, wanted);
             let outcome = cut(facts, gathered.address(), Memory::Kernel, gathered.len());
             gathered.release();
             outcome

@@ -14,9 +14,9 @@ use super::{
 use crate::emit::{Stop, count, reserve, submit};
 use crate::repeat::{GO_ON, STOP};
 
-/// Writes the record of a vectored call in one piece.
+/// Writes the record of a vectored call in one piece; unless it is to be looked `INSIDE` and a message ends there.
 #[inline(never)]
-pub(super) fn emit_vector<const ROOM: usize>(
+pub(super) fn emit_vector<const ROOM: usize, const INSIDE: bool>(
     facts: &Facts<'_>,
     all: &Piece,
     vector: u64,
@@ -27,8 +27,12 @@ pub(super) fn emit_vector<const ROOM: usize>(
     let mut walk = Walk::new::<ROOM>(bytes, vector, facts.moved.result as u32);
     for_segments(segments, walk_on::<ROOM>, &mut walk);
     let captured = walk.captured(segments);
-    let is_cut = captured.tail > 0 && ROOM / 2 == HEAD;
-    if is_cut && facts.moved.dir == DIR_RECV && boundary::lies_within(bytes, spare(&mut entry), walk.len) {
+    let is_cut = captured.tail > 0;
+    if INSIDE
+        && is_cut
+        && facts.moved.dir == DIR_RECV
+        && boundary::lies_within(bytes, spare(&mut entry), walk.len)
+    {
         entry.discard(BPF_RB_NO_WAKEUP.into());
         return Ok(Written::InPieces);
     }

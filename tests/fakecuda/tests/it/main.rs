@@ -4,8 +4,9 @@
 #[cfg(test)]
 mod isolated;
 #[cfg(test)]
-mod library;
+mod kinds;
 #[cfg(test)]
+mod library;
 mod memory;
 #[cfg(test)]
 mod process;

@@ -53,7 +53,12 @@ impl Fake {
 }
 
 fn gpu_pids(scanner: &Scanner) -> Vec<u32> {
-    scanner.facts(|_| true).into_iter().filter(|facts| facts.gpu).map(|facts| facts.pid).collect()
+    scanner
+        .facts(|_, mapped| !mapped.cuda.is_empty())
+        .into_iter()
+        .filter(|facts| facts.gpu)
+        .map(|facts| facts.pid)
+        .collect()
 }
 
 #[test]
@@ -105,7 +110,10 @@ fn ports_are_looked_for_only_where_they_can_matter() {
     fake.map_driver(10);
     let mut scanner = fake.scanner();
     let ports = |scanner: &Scanner| {
-        let facts = scanner.facts(|_| true).into_iter().filter(|facts| !facts.ports.is_empty());
+        let facts = scanner
+            .facts(|_, mapped| !mapped.cuda.is_empty())
+            .into_iter()
+            .filter(|facts| !facts.ports.is_empty());
         facts.map(|facts| (facts.pid, facts.ports[0].port)).collect::<Vec<_>>()
     };
     scanner.full(&Wanted::default()).unwrap();
@@ -129,7 +137,7 @@ fn a_port_is_not_lost_with_another_process_of_the_namespace() {
     let mut scanner = fake.scanner();
     let ports = |scanner: &Scanner| {
         scanner
-            .facts(|_| true)
+            .facts(|_, mapped| !mapped.cuda.is_empty())
             .into_iter()
             .flat_map(|facts| facts.ports)
             .map(|at| at.port)

@@ -31,6 +31,64 @@ const NATIVE_APIS_OF_ENGINES: &[Case] = &[
         ],
     ),
     case(
+        "sglang, new text of equal lengths",
+        "/generate",
+        SGLANG_REQUEST,
+        SSE,
+        &[
+            "data: {\"text\":\" kabel\",\"output_ids\":[7],\"meta_info\":{\"completion_tokens\":1}}\n\n",
+            "data: {\"text\":\" kabel\",\"output_ids\":[8],\"meta_info\":{\"completion_tokens\":2}}\n\n",
+            "data: {\"text\":\" kabel\",\"output_ids\":[9],\"meta_info\":{\"completion_tokens\":3,\"finish_reason\":{\"type\":\"stop\"}}}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    case(
+        "sglang, text so far of equal lengths",
+        "/generate",
+        SGLANG_REQUEST,
+        SSE,
+        &[
+            "data: {\"text\":\" kabel\",\"output_ids\":[7],\"meta_info\":{\"completion_tokens\":1}}\n\n",
+            "data: {\"text\":\" kabel\",\"output_ids\":[7,8],\"meta_info\":{\"completion_tokens\":2}}\n\n",
+            "data: {\"text\":\" kabel Geheim\",\"output_ids\":[7,8,9],\"meta_info\":{\"completion_tokens\":3,\"finish_reason\":{\"type\":\"stop\"}}}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    case(
+        "sglang, fewer bytes than tokens",
+        "/generate",
+        SGLANG_REQUEST,
+        SSE,
+        &[
+            "data: {\"text\":\"a\",\"meta_info\":{\"completion_tokens\":1}}\n\n",
+            "data: {\"text\":\"b\",\"meta_info\":{\"completion_tokens\":2}}\n\ndata: {\"text\":\"c\",\"meta_info\":{\"completion_tokens\":4}}\n\n",
+            "data: {\"text\":\"d\",\"meta_info\":{\"completion_tokens\":5}}\n\n",
+            "data: {\"text\":\"e\",\"meta_info\":{\"completion_tokens\":6,\"finish_reason\":{\"type\":\"stop\"}}}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    case(
+        "sglang, tokens without text",
+        "/generate",
+        SGLANG_REQUEST,
+        SSE,
+        &[
+            "data: {\"output_ids\":[7],\"meta_info\":{\"completion_tokens\":1}}\n\n",
+            "data: {\"output_ids\":[7,8],\"meta_info\":{\"completion_tokens\":2,\"finish_reason\":{\"type\":\"stop\"}}}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    case(
+        "sglang, tokens without text, whole",
+        "/generate",
+        r#"{"input_ids":[1,2],"sampling_params":{}}"#,
+        JSON,
+        &[r#"{"output_ids":[1,2],"meta_info":{"completion_tokens":2,"finish_reason":{"type":"stop"}}}"#],
+    ),
+    case(
+        "sglang, no tokens, whole",
+        "/generate",
+        r#"{"input_ids":[1,2],"sampling_params":{}}"#,
+        JSON,
+        &[r#"{"output_ids":[],"meta_info":{"completion_tokens":0,"finish_reason":{"type":"stop"}}}"#],
+    ),
+    case(
         "sglang, two",
         "/generate",
         SGLANG_REQUEST,
@@ -134,6 +192,12 @@ fn native_apis_of_engines() {
         &expect![[r"
             sglang: sglang.generate model - stream Ok finish length content 2 tokens Some(4)/Some(5) of meta_info max 16 first 2
             sglang, new text only: sglang.generate model - stream Ok finish stop content 3 tokens None/Some(4) of meta_info max 16 first 1
+            sglang, new text of equal lengths: sglang.generate model - stream Ok finish stop content 3 tokens None/Some(3) of meta_info max 16 first 1
+            sglang, text so far of equal lengths: sglang.generate model - stream Ok finish stop content 2 tokens None/Some(3) of meta_info max 16 first 1
+            sglang, fewer bytes than tokens: sglang.generate model - stream Ok finish stop content 3 tokens None/Some(6) of meta_info max 16 first 1
+            sglang, tokens without text: sglang.generate model - stream Ok finish stop content 2 tokens None/Some(2) of meta_info max 16 first 1
+            sglang, tokens without text, whole: sglang.generate model - whole Ok finish stop content 0 tokens None/Some(2) of meta_info first -
+            sglang, no tokens, whole: sglang.generate model - whole EmptyOutput finish stop content 0 tokens None/Some(0) of meta_info first -
             sglang, two: sglang.generate model - stream Ok finish - content 2 max 16 interleaved first 1
             sglang, aborted: sglang.generate model - stream InBandError finish abort content 1 tokens None/Some(2) of meta_info max 16 first 1
             sglang, whole: sglang.generate model - whole Ok finish stop content 0 tokens Some(4)/Some(5) of meta_info first -

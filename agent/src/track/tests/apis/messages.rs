@@ -58,6 +58,18 @@ const ANTHROPIC_MESSAGES: &[Case] = &[
         ],
     ),
     case(
+        "a tool without arguments",
+        "/v1/messages",
+        r#"{"model":"m-1","max_tokens":64,"stream":true,"messages":"Geheim"}"#,
+        SSE,
+        &[
+            "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"kabel\",\"input\":{}}}\n\n",
+            "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"\"}}\n\n",
+            "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\"},\"usage\":{\"output_tokens\":3}}\n\n",
+            "data: {\"type\":\"message_stop\"}\n\n",
+        ],
+    ),
+    case(
         "refusal",
         "/v1/messages",
         r#"{"model":"m-1","max_tokens":64,"messages":"Geheim"}"#,
@@ -83,9 +95,10 @@ fn anthropic_messages() {
         ANTHROPIC_MESSAGES,
         &expect![[r"
             text: anthropic.messages model m-1 stream Ok finish end_turn content 2 tokens Some(25)/Some(12) of usage max 64 first 4
-            thinking and a tool: anthropic.messages model m-1 stream Ok finish tool_use content 2 tokens None/Some(3) of usage max 64 first 1
+            thinking and a tool: anthropic.messages model m-1 stream Ok finish tool_use content 3 tokens None/Some(3) of usage max 64 first 1
             error: anthropic.messages model m-1 stream InBandError finish - content 1 max 64 first 1
             cut short: anthropic.messages model m-1 stream Truncated finish - content 1 tokens Some(5)/None of usage max 64 first 2
+            a tool without arguments: anthropic.messages model m-1 stream Ok finish tool_use content 1 tokens None/Some(3) of usage max 64 first 1
             refusal: anthropic.messages model m-1 whole ContentFilter finish refusal content 0 tokens Some(5)/Some(0) of usage max 64 first -
             whole: anthropic.messages model m-1 whole Ok finish max_tokens content 0 tokens Some(5)/Some(64) of usage max 64 first -
         "]],
@@ -164,7 +177,7 @@ fn ollama() {
         OLLAMA,
         &expect![[r"
             chat: ollama.chat model m:8b stream Ok finish stop content 2 tokens Some(11)/Some(2) of ollama max 32 first 1
-            generate: ollama.generate model m:8b stream Ok finish length content 2 tokens None/Some(2) of ollama first 1
+            generate: ollama.generate model m:8b stream Truncated finish length content 2 tokens None/Some(2) of ollama first 1
             error: ollama.chat model m:8b stream InBandError finish - content 1 max 32 first 1
             cut short: ollama.chat model m:8b stream Truncated finish - content 1 max 32 first 1
             whole: ollama.generate model m:8b whole Ok finish stop content 0 tokens Some(11)/Some(2) of ollama first -

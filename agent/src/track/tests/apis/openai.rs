@@ -42,6 +42,48 @@ const OPENAI_CHAT_AND_COMPLETIONS: &[Case] = &[
         ],
     ),
     case(
+        "two choices, each with its count, and no end",
+        "/v1/chat/completions",
+        CHAT_REQUEST,
+        SSE,
+        &[
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Geheim\"}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n",
+            "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"kabel\"}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n",
+        ],
+    ),
+    case(
+        "two choices, each with its count",
+        "/v1/chat/completions",
+        CHAT_REQUEST,
+        SSE,
+        &[
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Geheim\"}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n",
+            "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"kabel\"}}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1}}\n\n",
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    case(
+        "sound",
+        "/v1/chat/completions",
+        CHAT_REQUEST,
+        SSE,
+        &[
+            "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"audio\":{\"id\":\"a\"}}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{\"audio\":{\"transcript\":\"Geheim\"}}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{\"audio\":{\"data\":\"kabel\"}}}]}\n\n",
+            "data: {\"choices\":[{\"delta\":{\"audio\":{\"expires_at\":17}},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
+        ],
+    ),
+    case(
+        "sound, whole",
+        "/v1/chat/completions",
+        r#"{"model":"m-1","messages":"Geheim"}"#,
+        JSON,
+        &[
+            r#"{"choices":[{"message":{"content":null,"audio":{"id":"a","data":"kabel"}},"finish_reason":"stop"}]}"#,
+        ],
+    ),
+    case(
         "error in a stream",
         "/v1/chat/completions",
         CHAT_REQUEST,
@@ -113,6 +155,10 @@ fn openai_chat_and_completions() {
             chat: openai.chat model m-1 stream Ok finish length content 2 tokens Some(7)/Some(2) of usage max 9 first 3
             reasoning and tools: openai.chat model m-1 stream Ok finish tool_calls content 2 max 9 first 1
             two choices: openai.chat model m-1 stream Ok finish - content 2 max 9 interleaved first 1
+            two choices, each with its count, and no end: openai.chat model m-1 stream Truncated finish - content 2 tokens Some(7)/None of usage max 9 interleaved first 1
+            two choices, each with its count: openai.chat model m-1 stream Ok finish - content 2 tokens Some(7)/Some(2) of usage max 9 interleaved first 1
+            sound: openai.chat model m-1 stream Ok finish stop content 2 max 9 first 2
+            sound, whole: openai.chat model m-1 whole Ok finish stop content 0 first -
             error in a stream: openai.chat model m-1 stream InBandError finish - content 1 max 9 first 1
             no end: openai.chat model m-1 stream Truncated finish - content 1 max 9 first 1
             aborted: openai.completions model m-1 stream Truncated finish abort content 1 first 1

@@ -64,9 +64,20 @@ const OTHER_SERVERS: &[Case] = &[
         r#"{"text_input":"Geheim"}"#,
         SSE,
         &[
-            "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"sequence_end\":false,\"text_output\":\"\"}\n\n",
+            "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"output_log_probs\":[0.0],\"text_output\":\"\"}\n\n",
             "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"sequence_end\":false,\"text_output\":\"Geheim\"}\n\n",
             "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"sequence_end\":false,\"text_output\":\"kabel\"}\n\n",
+        ],
+    ),
+    case(
+        "generate_stream, numbers",
+        "/v2/models/m-1/generate_stream",
+        r#"{"text_input":"Geheim"}"#,
+        SSE,
+        &[
+            "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"samples\":[]}\n\n",
+            "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"samples\":[[0.5,0.25]]}\n\n",
+            "data: {\"model_name\":\"m-1\",\"model_version\":\"1\",\"texts\":[\"kabel\"]}\n\n",
         ],
     ),
     case("torchserve", "/predictions/m-1/2.0", "Geheim", "text/plain", &["kabel"]),
@@ -96,6 +107,7 @@ fn other_servers() {
             infer, error: kserve.infer model m-1 whole InBandError finish - content 0 first -
             generate: kserve.generate model m-1 whole Ok finish - content 0 version 1 max 5 first -
             generate_stream: kserve.generate_stream model m-1 stream Ok finish - content 2 version 1 first 2
+            generate_stream, numbers: kserve.generate_stream model m-1 stream Ok finish - content 2 version 1 first 2
             torchserve: torchserve.predict model m-1 whole Ok finish - content 0 version 2.0 first -
             unknown: http model - whole Ok finish - content 0 first -
             unknown, by shape: http model - stream Ok finish - content 1 first 1

@@ -16,6 +16,8 @@ use crate::stamped::Line;
 
 /// Between two pieces of a stream, unless `TOKEN_INTERVAL_MS` says otherwise.
 const TOKEN_INTERVAL: Duration = Duration::from_millis(2);
+/// Of every prompt.
+const INPUT_TOKENS: u64 = 9;
 
 fn token_interval() -> Duration {
     let asked = std::env::var("TOKEN_INTERVAL_MS").ok().and_then(|text| text.parse().ok());
@@ -57,8 +59,22 @@ impl Plan {
         plan
     }
 
+    /// What the answer says of itself, by the names of the agent's records.
+    fn said(&self, path: &str) -> Value {
+        let api = if path.ends_with("/chat/completions") { "openai.chat" } else { "openai.completions" };
+        match self.outcome {
+            _ if self.status >= 400 => json!({"api": api}),
+            "in_band_error" => json!({"api": api, "tokens_source": "chunks"}),
+            _ => json!({
+                "api": api, "finish_reason": self.reason, "tokens_source": "usage", "output_tokens": self.tokens,
+                "input_tokens": INPUT_TOKENS,
+            }),
+        }
+    }
+
     pub(crate) fn line(&self, request_id: Option<String>, method: String, path: String) -> Line {
         Line {
+            said: path.ends_with("/completions").then(|| self.said(&path)),
             request_id,
             method,
             path,
@@ -79,7 +95,8 @@ impl Plan {
     }
 
     fn usage(&self) -> Value {
-        json!({"prompt_tokens": 9, "completion_tokens": self.tokens, "total_tokens": 9 + self.tokens})
+        let total = INPUT_TOKENS + self.tokens;
+        json!({"prompt_tokens": INPUT_TOKENS, "completion_tokens": self.tokens, "total_tokens": total})
     }
 
     fn event(&self, choice: &Value) -> Bytes {

@@ -29,6 +29,7 @@ pub(crate) struct Line {
     pub(crate) t_last_write_ns: Option<[u64; 2]>,
     pub(crate) content_write_ns: Vec<[u64; 2]>,
     pub(crate) bytes_out: u64,
+    pub(crate) said: Option<serde_json::Value>,
 }
 
 /// The request that is being answered on a connection. Its last write is known when the next request comes, or the

@@ -1,0 +1,45 @@
+//! Who does what on a GPU, and in whose way, as text.
+
+use std::fmt::Write as _;
+
+use crate::{
+    contention::Verdict,
+    export::{gpus::Activity, json},
+    occupancy::{Contention, Neighbour, Party},
+};
+
+/// What a process does: its role, how long it was active, and what of it is a guess.
+pub(super) fn activity(activity: &Activity) -> String {
+    let mut line = format!("{}, active {:.1} s", json::name(activity.role), activity.active_s);
+    if let Some(known) = activity.known.filter(|_| activity.inferred) {
+        // Writing to a string does not fail.
+        let _ = write!(line, ", on this device by {}", json::name(known));
+    }
+    line
+}
+
+/// What one process did to another.
+pub(super) fn line(pair: &Contention) -> String {
+    let (victim, aggressor) = (name(&pair.victim), name(&pair.aggressor));
+    let overlap = pair.overlap_s;
+    let effect = match (pair.verdict, pair.inflation_ratio) {
+        (Verdict::Contended, Some(ratio)) => format!("steps of {victim} take x{ratio:.2}"),
+        (_, Some(ratio)) => format!("steps of {victim} take as long as alone (x{ratio:.2})"),
+        (_, None) => format!(
+            "not enough steps of {victim} to tell what it does ({} alone, {} in company)",
+            pair.solo_steps, pair.company_steps
+        ),
+    };
+    format!("beside {aggressor} for {overlap:.1} s: {effect}")
+}
+
+/// A training job beside a server.
+pub(super) fn neighbour(event: &Neighbour) -> String {
+    let (server, job) = (name(&event.inference), name(&event.training));
+    format!("{job} works on {} beside {server}", event.device)
+}
+
+fn name(party: &Party) -> String {
+    let role = json::name(party.role);
+    format!("{} ({role}, pid {})", party.workload, party.pid)
+}

@@ -1,0 +1,117 @@
+use wire::{Header, Kind, cuda, rare::Rare};
+
+use super::*;
+use crate::decode::{DeviceProcess, Stamp};
+
+const S: u64 = 1_000_000_000;
+
+fn header(kind: Kind, pid: u32, time_ns: u64) -> Header {
+    Header { abi: wire::ABI, kind: kind as u16, len: 0, time_ns, tgid: pid, tid: pid }
+}
+
+fn observed(at_ns: u64, observation: Observation) -> Event<'static> {
+    Event::Observation(Stamp { time_ns: at_ns, tgid: 0, tid: 0 }, Box::new(observation))
+}
+
+fn usage(at_ns: u64, percent: u32, pids: &[u32]) -> Event<'static> {
+    let one = |&pid: &u32| DeviceProcess {
+        pid,
+        does: DeviceUse::Compute,
+        start_ticks: None,
+        comm: Some("train".into()),
+        container: None,
+        used_memory: None,
+    };
+    observed(
+        at_ns,
+        Observation::Nvml(NvmlSeen::Usage(DeviceUsage {
+            uuid: "GPU-a".into(),
+            valid_ms: 3000,
+            utilization_percent: Some(percent),
+            processes: Some(pids.iter().map(one).collect()),
+            ..DeviceUsage::default()
+        })),
+    )
+}
+
+fn step(at_ns: u64, pid: u32) -> Event<'static> {
+    Event::Step(cuda::Step {
+        context: 0,
+        header: header(Kind::Step, pid, at_ns),
+        work: cuda::Work::default(),
+        enter_ns: 0,
+        first_ns: 0,
+        last_ns: 0,
+        stream: 0,
+        event: 0,
+        graph: 0,
+        row: 0,
+        flags: 0,
+        result: 0,
+    })
+}
+
+/// Feeds the events and says for which seconds process 7 was blind.
+fn blind(events: impl IntoIterator<Item = Event<'static>>, at: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let (mut coverage, mut health) = (Coverage::default(), Health::default());
+    for event in events {
+        coverage.observe(&event, &mut health);
+    }
+    at.into_iter().filter(|at| coverage.get(7).is_some_and(|one| one.blind_since(at * S).is_some())).collect()
+}
+
+#[test]
+fn work_without_a_call_is_blind_and_nothing_else_is() {
+    let busy = |pids: &'static [u32], percent| (1..=10).map(move |at| usage(at * S, percent, pids));
+    assert_eq!(blind(busy(&[7], 90), [10]), [10]);
+    assert_eq!(blind((1..=6).map(|at| usage(at * S, 90, &[7])), [6, 9]), [9], "after six seconds");
+    assert!(blind(busy(&[7], 0), [10]).is_empty(), "nothing runs");
+    assert!(blind(busy(&[7, 8], 90), [10]).is_empty(), "whose work is it?");
+    assert!(blind(busy(&[8], 90), [10]).is_empty(), "another's work");
+    assert!(blind(busy(&[7], 90), [20]).is_empty(), "a word that counts no more");
+    assert!(blind(busy(&[7], 90).chain([step(10 * S, 7)]), [10, 13]).is_empty(), "it is seen");
+    let left = busy(&[7], 90).chain([usage(11 * S, 0, &[])]);
+    assert!(blind(left, [11]).is_empty(), "it is gone");
+    let paused = [usage(S, 90, &[7]), usage(2 * S, 0, &[7]), usage(8 * S, 90, &[7])];
+    assert!(blind(paused, [9]).is_empty(), "it has only begun again");
+}
+
+#[test]
+fn a_process_that_was_seen_may_be_quiet_for_longer() {
+    let events = (1..=100).map(|at| usage(at * S, 90, &[7])).chain([step(30 * S, 7)]);
+    assert_eq!(blind(events, [60, 89, 90, 100]), [90, 100]);
+}
+
+#[test]
+fn processes_that_are_gone_are_forgotten() {
+    let (mut coverage, mut health) = (Coverage::default(), Health::default());
+    for pid in 0..10_000 {
+        coverage.observe(&step(S, pid), &mut health);
+        coverage.observe(&observed(S, Observation::ProcessGone { pid, start_ticks: 5 }), &mut health);
+    }
+    assert_eq!((coverage.iter().count(), health.limits.len()), (0, 0));
+    for pid in 0..10_000 {
+        coverage.observe(&step(S, pid), &mut health);
+    }
+    assert_eq!((coverage.iter().count(), health.limits["coverage"]), (MAX_PROCESSES, 10_000 - 4096));
+}
+
+#[test]
+fn rare_calls_are_counted_and_the_last_are_kept() {
+    let (mut coverage, mut health) = (Coverage::default(), Health::default());
+    for n in 1..=20 {
+        let rare = Rare {
+            header: header(Kind::Rare, 7, n * S + 500),
+            enter_ns: n * S,
+            bytes: 0,
+            row: 0,
+            class: wire::cookie::Class::Link as u8,
+            reserved: 0,
+            result: 0,
+        };
+        coverage.observe(&Event::Rare(rare), &mut health);
+    }
+    let rare = &coverage.get(7).unwrap().rare;
+    assert_eq!((rare.count, rare.total_ns, rare.last.len()), (20, 10_000, 8));
+    assert_eq!((rare.last[0].begin_ns, rare.last[7].kind), (13 * S, RareKind::Link));
+}

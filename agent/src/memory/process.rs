@@ -1,0 +1,396 @@
+//! One process's ledger: what each memory call does to it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use wire::{
+    cookie::Class,
+    memory::{CALL_WHOLE, Call, PLACE_DEVICE},
+};
+
+use super::{
+    Place,
+    blocks::{Block, Blocks, Freed},
+    book::{Book, Kind},
+    failure::{Failure, FailureClass},
+    physical::Physical,
+    pool::{Change, Pools},
+    storm::{Storm, Storms},
+};
+
+/// Contexts told apart of one process; those beyond count as the first.
+const MAX_BOOKS: usize = 64;
+/// Attempts remembered for "lately".
+const LATELY: usize = 256;
+/// How long ago lately is.
+const LATELY_NS: u64 = 60_000_000_000;
+const SUCCESS: u32 = 0;
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It allocated.
+    Allocated(Kind, u64),
+    /// It gave memory back.
+    Freed(u64),
+    /// It should have allocated so much and did not.
+    Failed(Kind, u64),
+    /// Neither.
+    None,
+}
+
+/// What happened to a process on one device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Here {
+    /// The most it held there.
+    pub(super) peak: u64,
+    pub(super) failures: BTreeMap<FailureClass, u64>,
+    pub(super) last_failure: Option<Failure>,
+    pub(super) retry_storms: u64,
+    pub(super) last_storm: Option<Storm>,
+}
+
+/// Everything known of a process's memory.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    /// Tells it from a later one with the same id; 0 while not known.
+    pub(super) start_ticks: u64,
+    pub(super) comm: String,
+    /// What happened on each device.
+    pub(super) here: BTreeMap<Place, Here>,
+    pub(super) books: Vec<Book>,
+    pub(super) blocks: Blocks,
+    pub(super) physical: Physical,
+    pub(super) storms: Storms,
+    /// Not all of its calls were seen.
+    pub(super) is_partial: bool,
+    /// Some of what it holds was not kept, since there was too much.
+    pub(super) is_capped: bool,
+    pools: Pools,
+    /// Primary contexts by device, as CUDA numbers them.
+    primary: BTreeMap<i32, u64>,
+    /// Time, bytes and success of attempts, oldest first.
+    lately: VecDeque<(u64, u64, bool)>,
+}
+
+impl Process {
+    /// Takes a call. `has_room` is false when all processes together have as many blocks as are kept.
+    pub(super) fn apply(&mut self, call: &Call, has_room: bool) -> Effect {
+        self.is_partial |= call.flags & CALL_WHOLE == 0;
+        let book = self.book(call.context);
+        let Some(class) = Class::from_u8(call.class) else { return Effect::None };
+        let effect = match class {
+            class if allocates(class).is_some() => self.allocate(call, class, book, has_room),
+            class if frees(class) => self.free(call, class),
+            _ => self.change(call, class, book),
+        };
+        self.count(call, class, book, effect);
+        effect
+    }
+
+    /// Memory of a device that it holds; of pools, the most that they can.
+    pub(super) fn held(&self, place: Place) -> u64 {
+        self.books.iter().filter(|book| book.place == Some(place)).map(Book::held).sum()
+    }
+
+    /// By how much that has changed since the last time, where it did.
+    pub(super) fn take_moved(&mut self) -> Vec<(Place, i64)> {
+        let moved = |book: &mut Book| Some((book.place?, book.take_moved())).filter(|(_, bytes)| *bytes != 0);
+        let moved: Vec<(Place, i64)> = self.books.iter_mut().filter_map(moved).collect();
+        for &(place, _) in &moved {
+            let held = self.held(place);
+            let here = self.here.entry(place).or_default();
+            here.peak = here.peak.max(held);
+        }
+        moved
+    }
+
+    /// Its memory is elsewhere than was thought.
+    pub(super) fn moves(&mut self, book: usize, from: Option<Place>, to: Place) {
+        self.books[book].place = Some(to);
+        let is_used = |place: Place| self.books.iter().any(|book| book.place == Some(place));
+        if let Some(from) = from.filter(|from| !is_used(*from))
+            && let Some(here) = self.here.remove(&from)
+        {
+            self.here.entry(to).or_insert(here);
+        }
+    }
+
+    /// Blocks, pieces and mappings that are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.blocks.len() + self.physical.len()
+    }
+
+    /// A failure is decided.
+    pub(super) fn failed(&mut self, place: Place, failure: &Failure) {
+        let here = self.here.entry(place).or_default();
+        *here.failures.entry(failure.class).or_default() += 1;
+        if here.last_failure.as_ref().is_none_or(|last| last.t_ns <= failure.t_ns) {
+            here.last_failure = Some(failure.clone());
+        }
+    }
+
+    /// A storm is over.
+    pub(super) fn stormed(&mut self, place: Place, storm: &Storm) {
+        let here = self.here.entry(place).or_default();
+        here.retry_storms += 1;
+        here.last_storm = Some(storm.clone());
+    }
+
+    /// Place of a context's book.
+    pub(super) fn book(&mut self, context: u64) -> u16 {
+        let at = self.books.iter().position(|book| book.context == context).unwrap_or_else(|| {
+            if self.books.len() >= MAX_BOOKS {
+                return 0;
+            }
+            self.books.push(Book::new(context));
+            self.books.len() - 1
+        });
+        u16::try_from(at).unwrap_or_default()
+    }
+
+    fn at(&mut self, book: u16) -> &mut Book {
+        if self.books.is_empty() {
+            self.books.push(Book::default());
+        }
+        let last = self.books.len() - 1;
+        &mut self.books[usize::from(book).min(last)]
+    }
+
+    fn allocate(&mut self, call: &Call, class: Class, book: u16, has_room: bool) -> Effect {
+        let Some(kind) = allocates(class).map(|kind| place(kind, class, call)) else { return Effect::None };
+        if call.result != SUCCESS {
+            return Effect::Failed(kind, call.bytes);
+        }
+        if class == Class::CreatePhysical {
+            // One that is not kept is known as a sum: it is never taken off again.
+            let is_kept = has_room && self.physical.create(call.address, call.bytes, book, kind);
+            self.is_capped |= !is_kept;
+        } else {
+            self.insert(call, kind, class, book, has_room);
+        }
+        self.at(book).add(kind, call.bytes);
+        Effect::Allocated(kind, call.bytes)
+    }
+
+    fn insert(&mut self, call: &Call, kind: Kind, class: Class, book: u16, has_room: bool) {
+        let mut block = Block { bytes: call.bytes, book, pool: 0, kind };
+        if kind == Kind::Pool {
+            let handle = if class == Class::AllocPool { call.other } else { 0 };
+            let (at, change) = self.pools.take(handle, book, call.bytes);
+            block.pool = at;
+            self.pool_changed(book, change);
+        }
+        if let Some(lost) = self.blocks.insert(call.address, block, has_room) {
+            // Its free was not seen: the address cannot be given twice.
+            self.is_partial = true;
+            self.drop_block(lost);
+        }
+        self.is_capped |= self.blocks.is_capped();
+    }
+
+    fn drop_block(&mut self, block: Block) {
+        self.at(block.book).sub(block.kind, block.bytes);
+        if block.kind == Kind::Pool {
+            let change = self.pools.give(block.pool, block.bytes);
+            self.pool_changed(block.book, change);
+        }
+    }
+
+    fn pool_changed(&mut self, book: u16, (before, after): Change) {
+        self.at(book).pool(before, after);
+    }
+
+    fn free(&mut self, call: &Call, class: Class) -> Effect {
+        let book = self.book(call.context);
+        if call.result != SUCCESS {
+            self.at(book).counts.failed_frees += 1;
+            return Effect::None;
+        }
+        if call.address == 0 {
+            return Effect::None;
+        }
+        if class == Class::ReleasePhysical {
+            return self.release(call, book);
+        }
+        match self.blocks.remove(call.address) {
+            Freed::Block(block) | Freed::Unkept(block) => {
+                self.drop_block(block);
+                Effect::Freed(block.bytes)
+            }
+            Freed::Unknown => {
+                self.at(book).counts.unknown_frees += 1;
+                Effect::Freed(0)
+            }
+        }
+    }
+
+    fn release(&mut self, call: &Call, book: u16) -> Effect {
+        match self.physical.release(call.address) {
+            None => {
+                self.at(book).counts.unknown_frees += 1;
+                Effect::Freed(0)
+            }
+            Some(None) => Effect::Freed(0),
+            Some(Some(piece)) => Effect::Freed(self.ended(piece)),
+        }
+    }
+
+    /// Physical memory that nothing holds any more: its size, if it was this process's own.
+    fn ended(&mut self, piece: super::physical::Piece) -> u64 {
+        self.at(piece.book).sub(piece.kind, piece.bytes);
+        if piece.kind == Kind::Imported { 0 } else { piece.bytes }
+    }
+
+    /// Calls that neither allocate nor free by themselves.
+    fn change(&mut self, call: &Call, class: Class, book: u16) -> Effect {
+        if call.result != SUCCESS {
+            return Effect::None;
+        }
+        match class {
+            Class::RetainPhysical => {
+                self.physical.retain(call.address, call.other);
+            }
+            Class::ImportPhysical => {
+                self.physical.create(call.address, 0, book, Kind::Imported);
+            }
+            Class::MapRange => {
+                if let Some((piece, more)) = self.physical.map(call.address, call.bytes, call.other) {
+                    self.at(piece.book).add(Kind::Imported, more);
+                }
+            }
+            Class::UnmapRange => return self.unmap(call),
+            Class::ReserveRange => self.at(book).reserved_addresses += call.bytes,
+            Class::FreeRange => {
+                let book = self.at(book);
+                book.reserved_addresses = book.reserved_addresses.saturating_sub(call.bytes);
+            }
+            Class::ImportAddress => {
+                let block = Block { bytes: 0, book, pool: 0, kind: Kind::Imported };
+                self.blocks.insert(call.address, block, true);
+            }
+            Class::CloseImport => {
+                self.blocks.remove(call.address);
+            }
+            _ => return self.pool(call, class, book),
+        }
+        Effect::None
+    }
+
+    fn unmap(&mut self, call: &Call) -> Effect {
+        let gone = self.physical.unmap(call.address, call.bytes);
+        let bytes: u64 = gone.into_iter().map(|piece| self.ended(piece)).sum();
+        if bytes > 0 { Effect::Freed(bytes) } else { Effect::None }
+    }
+
+    fn pool(&mut self, call: &Call, class: Class, book: u16) -> Effect {
+        let (at, change) = match class {
+            Class::CreatePool => {
+                self.pools.create(call.address, book);
+                return Effect::None;
+            }
+            Class::TrimPool => self.pools.trim(call.address, book, call.bytes),
+            Class::DestroyPool => self.pools.destroy(call.address, book),
+            Class::GetPool => match self.pools.told(call.address, book, call.other, call.bytes) {
+                Some(told) => told,
+                None => return Effect::None,
+            },
+            _ => return Effect::None,
+        };
+        self.pool_changed(at, change);
+        let (before, after) = change;
+        if class == Class::TrimPool && after < before { Effect::Freed(before - after) } else { Effect::None }
+    }
+
+    fn count(&mut self, call: &Call, class: Class, book: u16, effect: Effect) {
+        let took = call.header.time_ns.saturating_sub(call.enter_ns);
+        let counts = &mut self.at(book).counts;
+        if allocates(class).is_some() {
+            counts.alloc_ns += took;
+        } else if frees(class) {
+            counts.free_ns += took;
+            counts.frees += u64::from(matches!(effect, Effect::Freed(_)));
+        }
+        match effect {
+            Effect::Allocated(_, bytes) => {
+                counts.allocations += 1;
+                self.remember(call.header.time_ns, bytes, true);
+            }
+            Effect::Failed(_, bytes) => {
+                counts.failures += 1;
+                self.remember(call.header.time_ns, bytes, false);
+            }
+            Effect::Freed(_) | Effect::None => {}
+        }
+    }
+
+    fn remember(&mut self, at_ns: u64, bytes: u64, succeeded: bool) {
+        if self.lately.len() >= LATELY {
+            self.lately.pop_front();
+        }
+        self.lately.push_back((at_ns, bytes, succeeded));
+    }
+
+    /// The largest attempt that succeeded, and the smallest that failed, within a minute before.
+    pub(super) fn lately(&self, at_ns: u64) -> (Option<u64>, Option<u64>) {
+        let recent = || self.lately.iter().filter(|(t, ..)| *t + LATELY_NS >= at_ns && *t <= at_ns);
+        let of =
+            |succeeded: bool| recent().filter(move |(.., s)| *s == succeeded).map(|(_, bytes, _)| *bytes);
+        (of(true).max(), of(false).min())
+    }
+
+    /// Which context is the primary one of a device.
+    pub(super) fn has_primary(&mut self, device: i32, context: u64) {
+        if self.primary.len() < MAX_BOOKS {
+            self.primary.insert(device, context);
+        }
+    }
+
+    /// The primary context of a device was reset.
+    pub(super) fn reset(&mut self, device: i32) {
+        if let Some(context) = self.primary.get(&device).copied() {
+            self.destroy_context(context);
+        }
+    }
+
+    /// A context was destroyed, and with it what was allocated in it.
+    pub(super) fn destroy_context(&mut self, context: u64) {
+        let Some(at) = self.books.iter().position(|book| book.context == context) else { return };
+        let place = u16::try_from(at).unwrap_or_default();
+        self.blocks.remove_book(place);
+        self.pools.remove_book(place);
+        self.books[at].destroy();
+    }
+}
+
+/// What a class allocates.
+pub const fn allocates(class: Class) -> Option<Kind> {
+    Some(match class {
+        Class::Alloc | Class::AllocPitch => Kind::Device,
+        Class::AllocAsync | Class::AllocPool => Kind::Pool,
+        Class::CreatePhysical => Kind::Vmm,
+        Class::AllocArray | Class::AllocArray3D | Class::AllocMipmap => Kind::Array,
+        Class::AllocManaged => Kind::Managed,
+        Class::AllocHost | Class::RegisterHost => Kind::Host,
+        _ => return None,
+    })
+}
+
+/// Physical memory may be of the host too.
+fn place(kind: Kind, class: Class, call: &Call) -> Kind {
+    let is_elsewhere =
+        class == Class::CreatePhysical && call.other & u64::from(u32::MAX) != u64::from(PLACE_DEVICE);
+    if is_elsewhere { Kind::Host } else { kind }
+}
+
+/// Whether a class gives memory back.
+pub(super) const fn frees(class: Class) -> bool {
+    matches!(
+        class,
+        Class::Free
+            | Class::FreeAsync
+            | Class::FreeArray
+            | Class::FreeHost
+            | Class::UnregisterHost
+            | Class::ReleasePhysical
+    )
+}

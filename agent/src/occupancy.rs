@@ -1,0 +1,265 @@
+//! [5] Who is on each GPU: processes with their role, the time they were active, and who stands in whose way.
+//!
+//! | module | knows |
+//! |---|---|
+//! | [`process`] | what is known of one process, and its steps until it is known where they ran |
+//! | [`neighbours`] | training jobs beside inference servers |
+//! | [`view`] | what of it is shown |
+//!
+//! Steps wait here until the device of their context is known, for at most ten seconds: NVML lists a new process after a
+//! second or two. Those whose device never becomes known count for the device `unknown`, and for no contention.
+
+mod neighbours;
+mod process;
+mod view;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use wire::cuda;
+
+pub use neighbours::{Neighbour, Neighbours, Party};
+pub use view::{Active, Contention, OnDevice, ProcessOnGpu, View};
+
+use crate::{
+    contention::Matrix,
+    decode::{Event, Observation, ProcessSeen},
+    device::Devices,
+    health::Health,
+    placement::Placements,
+    request::RequestRecord,
+    role::Role,
+};
+use process::{Process, Requests};
+
+/// Processes with steps that are followed.
+const MAX_PROCESSES: usize = 1024;
+/// Devices whose processes are compared.
+const MAX_DEVICES: usize = 256;
+/// Label sets of active time and of overlap; what is beyond goes to [`OTHER`].
+const MAX_LABELS: usize = 1024;
+/// Services whose requests are counted.
+const MAX_SERVICES: usize = 4096;
+/// Label of what has no room of its own.
+const OTHER: &str = "other";
+/// Label of a device that is not known.
+const UNKNOWN: &str = "unknown";
+/// Time between two looks at everything.
+const ROUND_NS: u64 = 1_000_000_000;
+/// Steps of which it is not known where they ran are given up after this time.
+const UNPLACED_NS: u64 = 10_000_000_000;
+/// A process that ended is remembered for so long.
+const ENDED_NS: u64 = 60_000_000_000;
+
+/// State of all GPUs' processes. Pure: time comes from events.
+#[derive(Debug, Default)]
+pub struct Occupancy {
+    placements: Placements,
+    processes: BTreeMap<u32, Process>,
+    matrices: BTreeMap<String, Matrix>,
+    /// Requests by service.
+    requests: BTreeMap<String, Requests>,
+    /// ns, by device, role and workload.
+    active: BTreeMap<(String, Role, String), u64>,
+    /// ns, by device, victim and aggressor.
+    overlaps: BTreeMap<(String, String, String), u64>,
+    neighbours: Neighbours,
+    next_round_ns: u64,
+    view: Arc<View>,
+}
+
+impl Occupancy {
+    /// Which device contexts are on.
+    pub fn placements(&self) -> &Placements {
+        &self.placements
+    }
+
+    /// Takes what says something of processes and devices. Called before the event is used up by tracking.
+    pub fn observe(&mut self, event: &Event<'_>, health: &mut Health) {
+        self.placements.observe(event, health);
+        match event {
+            Event::Exit(record) => self.ended(record.header.tgid, record.header.time_ns),
+            Event::Observation(at, observation) => match &**observation {
+                Observation::Process(seen) => {
+                    let known = self.processes.contains_key(&seen.pid);
+                    // One without a driver is of interest only while it stands for an older one.
+                    if seen.cuda || known {
+                        self.seen(seen);
+                    }
+                    if !seen.ports.is_empty() {
+                        self.requests_of(&seen.service_name).listens = true;
+                    }
+                    self.make_room(health);
+                }
+                Observation::ProcessGone { pid, .. } => self.ended(*pid, at.time_ns),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// A step of a process of a service; `alone` while no request of the service is in flight.
+    pub fn step(&mut self, service: &str, alone: bool, step: &cuda::Step, health: &mut Health) {
+        let process = self.processes.entry(step.header.tgid).or_default();
+        if process.workload.is_empty() {
+            service.clone_into(&mut process.workload);
+        }
+        process.step(alone, step, health);
+        self.make_room(health);
+    }
+
+    /// A finished request.
+    pub fn request(&mut self, record: &RequestRecord) {
+        if record.local_port.is_none() {
+            return;
+        }
+        let has_steps = record.steps.is_some_and(|steps| steps > 0);
+        let inner = record.inner_service.as_deref().filter(|inner| *inner != record.service);
+        for service in std::iter::once(&*record.service).chain(inner) {
+            let requests = self.requests_of(service);
+            requests.count += 1;
+            requests.with_steps += u64::from(has_steps);
+        }
+    }
+
+    /// Time has come this far: looks at everything about once a second.
+    pub fn tick(&mut self, now_ns: u64, wall_ns: Option<u64>, devices: &Devices, health: &mut Health) {
+        if now_ns < self.next_round_ns {
+            return;
+        }
+        self.next_round_ns = now_ns + ROUND_NS;
+        self.judge();
+        self.place(now_ns, devices, health);
+        self.compare(health, |matrix, health| matrix.evaluate(now_ns, health));
+        self.neighbours.look(&self.processes, wall_ns.unwrap_or(0), now_ns);
+        self.forget(now_ns);
+        self.show();
+    }
+
+    /// Nothing more will come: what waits is given up or compared now.
+    pub fn end(&mut self, now_ns: u64, devices: &Devices, health: &mut Health) {
+        self.judge();
+        self.place(now_ns, devices, health);
+        self.place(u64::MAX, &Devices::default(), health);
+        self.compare(health, |matrix, health| matrix.evaluate_until(now_ns, health));
+        self.show();
+    }
+
+    /// What is to be shown, as of the last round.
+    pub fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view)
+    }
+
+    fn seen(&mut self, seen: &ProcessSeen) {
+        let process = self.processes.entry(seen.pid).or_default();
+        if process.start_ticks != 0 && process.start_ticks != seen.start_ticks {
+            *process = Process::default();
+            self.matrices.values_mut().for_each(|matrix| matrix.forget(seen.pid));
+        }
+        process.seen(seen);
+    }
+
+    fn ended(&mut self, pid: u32, at_ns: u64) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.ended_ns.get_or_insert(at_ns);
+        }
+    }
+
+    fn make_room(&mut self, health: &mut Health) {
+        while self.processes.len() > MAX_PROCESSES {
+            health.limit("occupancy_processes");
+            let key = |(_, process): &(&u32, &Process)| (process.ended_ns.is_none(), process.last_ns);
+            let Some(oldest) = self.processes.iter().min_by_key(key).map(|(pid, _)| *pid) else { return };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+        self.matrices.values_mut().for_each(|matrix| matrix.forget(pid));
+    }
+
+    fn requests_of(&mut self, service: &str) -> &mut Requests {
+        let known = self.requests.len() < MAX_SERVICES || self.requests.contains_key(service);
+        self.requests.entry(if known { service } else { OTHER }.to_owned()).or_default()
+    }
+
+    fn judge(&mut self) {
+        for (pid, process) in &mut self.processes {
+            let requests = self.requests.get(&process.workload).copied().unwrap_or_default();
+            process.judge(requests, self.placements.seen(*pid));
+        }
+    }
+
+    /// Hands steps over to the device on which they ran.
+    fn place(&mut self, now_ns: u64, devices: &Devices, health: &mut Health) {
+        let Self { placements, processes, matrices, active, .. } = self;
+        let given_up = now_ns.saturating_sub(UNPLACED_NS);
+        let others = |(device, ..): (String, Role, String)| (device, Role::Unknown, OTHER.to_owned());
+        for (pid, process) in processes {
+            for (context, lane) in &mut process.lanes {
+                if process.ended_ns.is_none() || lane.place.is_none() {
+                    let found = placements.place(*pid, *context, devices, now_ns);
+                    lane.place = found.or(lane.place.take());
+                }
+                let name = lane.place.as_ref().map(|place| place.device.clone());
+                let mut ns = 0;
+                while let Some(step) = lane.next(name.is_some(), given_up) {
+                    ns += match matrix(matrices, name.as_deref()) {
+                        Some(matrix) => matrix.add(*pid, process::begin(&step), &step, health),
+                        None => {
+                            health.limit("steps_without_device");
+                            step.header.time_ns - process::begin(&step)
+                        }
+                    };
+                }
+                if ns > 0 {
+                    lane.active_ns += ns;
+                    let device = name.unwrap_or_else(|| UNKNOWN.to_owned());
+                    add(active, (device, process.role, process.workload.clone()), others, ns);
+                }
+            }
+        }
+    }
+
+    fn compare(
+        &mut self,
+        health: &mut Health,
+        evaluate: impl Fn(&mut Matrix, &mut Health) -> Vec<(u32, u32, u64)>,
+    ) {
+        let Self { matrices, processes, overlaps, .. } = self;
+        let name = |pid| processes.get(&pid).map_or(UNKNOWN, |process| &*process.workload).to_owned();
+        let others = |(device, ..): (String, String, String)| (device, OTHER.to_owned(), OTHER.to_owned());
+        for (device, matrix) in matrices {
+            for (one, other, ns) in evaluate(matrix, health) {
+                for (victim, aggressor) in [(one, other), (other, one)] {
+                    add(overlaps, (device.clone(), name(victim), name(aggressor)), others, ns);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, now_ns: u64) {
+        let is_old = |process: &Process| process.ended_ns.is_some_and(|ended| ended + ENDED_NS < now_ns);
+        let old: Vec<u32> =
+            self.processes.iter().filter(|(_, process)| is_old(process)).map(|(pid, _)| *pid).collect();
+        old.into_iter().for_each(|pid| self.remove(pid));
+    }
+}
+
+/// The processes of a device, if it is known and there is room.
+fn matrix<'a>(matrices: &'a mut BTreeMap<String, Matrix>, device: Option<&str>) -> Option<&'a mut Matrix> {
+    let device = device.filter(|device| matrices.len() < MAX_DEVICES || matrices.contains_key(*device))?;
+    if !matrices.contains_key(device) {
+        matrices.insert(device.to_owned(), Matrix::default());
+    }
+    matrices.get_mut(device)
+}
+
+/// Adds to a sum; to that of `others` where there is no room for one more.
+fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, others: impl FnOnce(K) -> K, ns: u64) {
+    let known = sums.len() < MAX_LABELS || sums.contains_key(&key);
+    *sums.entry(if known { key } else { others(key) }).or_default() += ns;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Jobs on simulated GPUs, each a service of its own, and an agent that watches no others.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use system::agent::Agent;
+use system::process::Process;
+use system::{history, host, wait};
+
+/// How long anything may take on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+
+/// How to start a job.
+#[derive(Default)]
+pub(crate) struct Plan<'a> {
+    /// Name of its program, and so of its service.
+    pub(crate) name: &'a str,
+    /// Arguments.
+    pub(crate) arguments: &'a [&'a str],
+    /// Devices that there are.
+    pub(crate) devices: u32,
+    /// `CUDA_VISIBLE_DEVICES`.
+    pub(crate) visible: Option<&'a str>,
+}
+
+/// A running job. It does nothing before [`Job::begin`].
+pub(crate) struct Job {
+    pub(crate) process: Process,
+    dir: PathBuf,
+}
+
+impl Job {
+    /// Starts one, with its files in a folder of its own.
+    pub(crate) fn start(plan: &Plan<'_>, dir: &Path) -> Result<Self> {
+        let own = dir.join(plan.name);
+        fs::create_dir_all(&own)?;
+        // A service is named after the program.
+        let program = own.join(plan.name);
+        fs::copy(env!("CARGO_BIN_EXE_gpujob"), &program)?;
+        let mut command = Command::new(program);
+        command
+            .args(plan.arguments)
+            .arg("--libcuda")
+            .arg(host::libcuda()?)
+            .arg("--start")
+            .arg(own.join("start"))
+            .arg("--working")
+            .arg(own.join("working"))
+            .arg("--stop")
+            .arg(own.join("stop"))
+            .env("FAKECUDA_SHM", dir.join("devices"))
+            .env("FAKECUDA_DEVICES", plan.devices.max(1).to_string())
+            .env("FAKECUDA_HISTORY", own.join("history"))
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            // Jobs of one process group and program would be one service.
+            .process_group(0);
+        if let Some(visible) = plan.visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        Ok(Self { process: Process::start(plan.name, command, dir)?, dir: own })
+    }
+
+    /// Lets it load the driver and work.
+    pub(crate) fn begin(&self) -> Result<()> {
+        Ok(fs::write(self.dir.join("start"), "")?)
+    }
+
+    /// Waits until it has loaded the driver and made its contexts.
+    pub(crate) fn wait_working(&mut self) -> Result<()> {
+        let maps = format!("/proc/{}/maps", self.pid());
+        let working = self.dir.join("working");
+        wait::until("the job to work", LIMIT, || {
+            self.process.check_alive()?;
+            let loaded = fs::read_to_string(&maps)?.contains("/libcuda.so.1");
+            Ok((loaded && working.exists()).then_some(()))
+        })
+    }
+
+    /// Lets it end.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        fs::write(self.dir.join("stop"), "")?;
+        let status = self.process.wait(LIMIT)?;
+        ensure!(status.success(), "a job ended with {status}: {}", self.process.log());
+        Ok(())
+    }
+
+    /// What it really did on a device.
+    pub(crate) fn steps(&self, device: u64) -> Result<Vec<history::Interval>> {
+        history::steps(&self.dir.join("history"), device)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}
+
+/// UUID of a simulated device.
+pub(crate) fn uuid(device: u32) -> String {
+    format!("GPU-66616b65-6375-6461-0000-{device:012}")
+}
+
+/// Devices as NVML tells them, with the processes on each.
+pub(crate) fn devices(processes: &[&[u32]]) -> Value {
+    let device = |(index, pids): (usize, &&[u32])| {
+        let processes: Vec<Value> = pids.iter().map(|pid| json!({"pid": pid, "memory": 1})).collect();
+        let index = u32::try_from(index).unwrap_or(0);
+        json!({
+            "uuid": uuid(index), "name": "Fake GPU", "pci_bus_id": format!("00000000:{:02X}:00.0", index + 1),
+            "memory": {"total": 1_u64 << 34, "reserved": 0, "used": 0}, "processes": processes,
+        })
+    };
+    json!({"driver": "580", "cuda": 13000, "devices": processes.iter().enumerate().map(device).collect::<Vec<_>>()})
+}
+
+/// Starts an agent that watches these jobs and no others of this machine, with NVML that tells of these devices.
+pub(crate) fn watch(jobs: &[&Job], devices: &Value, dir: &Path) -> Result<Agent> {
+    let config = nvml(devices, dir)?;
+    let pids: Vec<String> = jobs.iter().map(|job| job.pid().to_string()).collect();
+    let mut arguments = vec!["--config", config.to_str().context("UTF-8")?];
+    pids.iter().for_each(|pid| arguments.extend(["--pid", pid]));
+    Agent::start(dir, &arguments)
+}
+
+/// A copy of the simulated library that tells of these devices, and a configuration that uses it.
+pub(crate) fn nvml(devices: &Value, dir: &Path) -> Result<PathBuf> {
+    let folder = dir.join("driver");
+    fs::create_dir_all(&folder)?;
+    let library = folder.join("libnvidia-ml.so.1");
+    fs::copy(host::libnvidia_ml()?, &library)?;
+    fs::write(folder.join("fakenvml.json"), devices.to_string())?;
+    let config = dir.join("jobs.toml");
+    fs::write(&config, format!("[gpu]\nnvml = \"on\"\nnvml_library = \"{}\"\n", library.display()))?;
+    Ok(config)
+}
+
+/// Waits until `/api/v1/gpus` has what is looked for.
+pub(crate) fn until<T>(agent: &mut Agent, what: &str, look: impl Fn(&Value) -> Option<T>) -> Result<T> {
+    let mut last = Value::Null;
+    let found = wait::until(what, LIMIT, || {
+        agent.process.check_alive()?;
+        last = serde_json::from_str(&agent.get("/api/v1/gpus")?)?;
+        Ok(look(&last))
+    });
+    found.with_context(|| format!("the last answer was {last}"))
+}
+
+/// A process on a device, as `/api/v1/gpus` shows it.
+pub(crate) fn process<'a>(gpus: &'a Value, device: &str, pid: u32) -> Option<&'a Value> {
+    let gpu = gpus["gpus"].as_array()?.iter().find(|gpu| gpu["uuid"] == device)?;
+    gpu["processes"].as_array()?.iter().find(|process| process["pid"] == pid)
+}
+
+/// What one process did to another on a device, likewise.
+pub(crate) fn pair<'a>(gpus: &'a Value, device: &str, victim: u32, aggressor: u32) -> Option<&'a Value> {
+    let gpu = gpus["gpus"].as_array()?.iter().find(|gpu| gpu["uuid"] == device)?;
+    let is_it = |pair: &&Value| pair["victim"]["pid"] == victim && pair["aggressor"]["pid"] == aggressor;
+    gpu["contention"].as_array()?.iter().find(is_it)
+}
