@@ -30,6 +30,15 @@ pub enum Output {
         /// The step as the kernel side reported it.
         step: wire::cuda::Step,
     },
+    /// Work of a process of `service` that was not counted before.
+    Counted {
+        /// Service name, as exported.
+        service: String,
+        /// The work.
+        work: wire::cuda::Work,
+        /// Launches that went into a capture instead.
+        captured: u64,
+    },
     /// A memory call of a process of `service`.
     Memory {
         /// Service name, as exported.
@@ -234,22 +243,23 @@ fn output(
             deliveries.delivered(id, delivery).map(|ended| request(*ended, tracker, health))
         }
         Settled::Step(id, step) => Some(Output::Step { service: name(id), step }),
+        Settled::Counted(id, work, captured) => Some(Output::Counted { service: name(id), work, captured }),
         Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }
 }
 
 fn incident(incident: Incident, tracker: &Tracker) -> Output {
-    let pid = match &incident {
-        Incident::Failure(failure) => failure.pid,
-        Incident::Storm(storm) => storm.pid,
+    let (pid, t_ns) = match &incident {
+        Incident::Failure(failure) => (failure.pid, failure.t_ns),
+        Incident::Storm(storm) => (storm.pid, storm.t_ns),
     };
-    let service = tracker.service_of(pid).unwrap_or_default().to_owned();
+    let service = tracker.service_of(pid, t_ns).unwrap_or_default().to_owned();
     Output::Incident { service, incident: Box::new(incident) }
 }
 
 fn rare(event: &Event<'_>, tracker: &Tracker, health: &mut Health) -> Option<Output> {
     let Event::Rare(rare) = event else { return None };
-    let Some(service) = tracker.service_of(rare.header.tgid) else {
+    let Some(service) = tracker.service_of(rare.header.tgid, rare.header.time_ns) else {
         health.ignore("rare_without_service");
         return None;
     };

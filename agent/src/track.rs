@@ -45,6 +45,8 @@ pub use exchange::{
 };
 pub use secure::TlsCounts;
 
+use wire::cuda;
+
 use crate::{
     decode::{Event, Observation, Stamp},
     health::Health,
@@ -119,14 +121,27 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            Event::Step(step) => match self.processes.service(step.header.tgid) {
-                Some(service) => out.push(Tracked::Step { service, step }),
-                None => health.ignore("step_without_service"),
-            },
-            Event::Memory(memory) => match self.processes.service(memory.header.tgid) {
-                Some(service) => out.push(Tracked::Memory { service, memory }),
-                None => health.ignore("memory_without_service"),
-            },
+            Event::Step(cuda::CountedStep { step, fresh: work }) => {
+                match self.processes.service_at(step.header.tgid, step.header.time_ns) {
+                    Some(service) => {
+                        out.push(Tracked::Counted { service, work, captured: 0 });
+                        out.push(Tracked::Step { service, step });
+                    }
+                    None => health.ignore("step_without_service"),
+                }
+            }
+            Event::Tally(cuda::Tally { header, work, captured, .. }) => {
+                match self.processes.service_at(header.tgid, header.time_ns) {
+                    Some(service) => out.push(Tracked::Counted { service, work, captured }),
+                    None => health.ignore("tally_without_service"),
+                }
+            }
+            Event::Memory(memory) => {
+                match self.processes.service_at(memory.header.tgid, memory.header.time_ns) {
+                    Some(service) => out.push(Tracked::Memory { service, memory }),
+                    None => health.ignore("memory_without_service"),
+                }
+            }
             // Whose device that is, is kept beside the tracker, in `placement`.
             Event::Context(_) => {}
             Event::Exec(record) => self.processes.exec(&record),
@@ -152,9 +167,9 @@ impl Tracker {
         self.processes.service_name(id)
     }
 
-    /// Name of the service of a living process.
-    pub fn service_of(&self, pid: u32) -> Option<&str> {
-        self.processes.service(pid).map(|id| self.service_name(id))
+    /// Name of the service of a process that did something at a time.
+    pub fn service_of(&self, pid: u32, time_ns: u64) -> Option<&str> {
+        self.processes.service_at(pid, time_ns).map(|id| self.service_name(id))
     }
 
     /// Name of a process of a service, also for a while after its end.
@@ -230,7 +245,7 @@ impl Tracker {
     }
 
     fn exit(&mut self, pid: u32, start_ticks: u64, at: Stamp, health: &mut Health, out: &mut Vec<Tracked>) {
-        if let Some(service) = self.processes.exit(pid, start_ticks) {
+        if let Some(service) = self.processes.exit(pid, start_ticks, at.time_ns) {
             self.ended(pid, service, at, health, out);
         }
     }

@@ -22,7 +22,7 @@ impl Pending {
     /// It turns out to have been elsewhere.
     pub(super) fn moves(&mut self, place: Place, moment: Moment) {
         self.place = place;
-        self.moment = Moment { at_ns: self.moment.at_ns, ..moment };
+        self.moment = moment.when(self.moment.at_ns);
     }
 
     /// Takes what is known of the device, if that is from closer to the failure than what was known before.

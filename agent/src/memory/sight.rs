@@ -70,6 +70,13 @@ pub(super) struct Moment {
     moved: i64,
 }
 
+impl Moment {
+    /// The same, at another time.
+    pub(super) fn when(self, at_ns: u64) -> Self {
+        Self { at_ns, ..self }
+    }
+}
+
 impl Sight {
     /// A watched process took (or gave back) so much. Moves come in the order of their ends, and may come after a look
     /// that was later.

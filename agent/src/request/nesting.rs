@@ -335,7 +335,7 @@ impl Nesting {
 }
 
 /// Takes an exchange from those under a key. Whether it was there.
-fn take<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ExchangeId>>, key: K, id: ExchangeId) -> bool {
+fn take<K: Ord + Copy>(index: &mut BTreeMap<K, BTreeSet<ExchangeId>>, key: K, id: ExchangeId) -> bool {
     let Some(ids) = index.get_mut(&key) else { return false };
     let was_there = ids.remove(&id);
     if ids.is_empty() {

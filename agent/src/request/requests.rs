@@ -36,6 +36,8 @@ pub enum Settled {
     Delivered(ExchangeId, Option<Delivery>),
     /// A GPU step of a process of a service, of whatever work.
     Step(ServiceId, cuda::Step),
+    /// Work of a process of a service that was not counted before, and captured launches.
+    Counted(ServiceId, cuda::Work, u64),
     /// A memory call of a process of a service.
     Memory(ServiceId, wire::memory::Call),
 }
@@ -118,6 +120,9 @@ impl Requests {
             Tracked::Step { service, step } => {
                 self.step(service, &step, health);
                 out.push(Settled::Step(service, step));
+            }
+            Tracked::Counted { service, work, captured } => {
+                out.push(Settled::Counted(service, work, captured));
             }
             Tracked::Memory { service, memory } => {
                 self.memory(service, &memory, health);

@@ -125,6 +125,15 @@ pub enum Tracked {
         /// The step.
         step: cuda::Step,
     },
+    /// Work of a process of a service that was not counted before.
+    Counted {
+        /// Its service.
+        service: ServiceId,
+        /// The work.
+        work: cuda::Work,
+        /// Launches that went into a capture instead.
+        captured: u64,
+    },
     /// A memory call of a process that belongs to a service.
     Memory {
         /// Its service.

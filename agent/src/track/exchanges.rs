@@ -81,7 +81,7 @@ pub(super) struct Exchanges {
     held: VecDeque<Waiting>,
     holds: bool,
     /// What the connection has become.
-    tunnel: Option<Tunnel>,
+    tunnel: Option<Box<Tunnel>>,
 }
 
 impl Exchanges {
@@ -136,7 +136,7 @@ impl Exchanges {
 
     /// Exchanges of this process are not over.
     pub(super) fn serves(&self, pid: u32) -> bool {
-        let tunnel = self.tunnel.iter().map(Tunnel::open);
+        let tunnel = self.tunnel.iter().map(|tunnel| tunnel.open());
         self.open.iter().chain(tunnel).any(|open| open.exchange.pid == pid)
     }
 
@@ -317,7 +317,7 @@ impl Exchanges {
 
     /// Bytes held for what is open.
     pub(super) fn held(&self) -> usize {
-        let tunnel = self.tunnel.iter().map(Tunnel::open);
+        let tunnel = self.tunnel.iter().map(|tunnel| tunnel.open());
         self.open.iter().chain(tunnel).map(Open::held).sum::<usize>() + self.waiting()
     }
 

@@ -23,6 +23,8 @@ struct Process {
     /// 0 as long as only its parent is known.
     start_ticks: u64,
     ended: bool,
+    /// When, `CLOCK_MONOTONIC` ns: what it did before may be told after.
+    ended_ns: u64,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,11 @@ impl Processes {
         self.by_pid.get(&pid).filter(|p| !p.ended).map(|p| p.service)
     }
 
+    /// Service of a process that did something at a time. /proc may have told of its end since.
+    pub(super) fn service_at(&self, pid: u32, time_ns: u64) -> Option<ServiceId> {
+        self.by_pid.get(&pid).filter(|p| !p.ended || time_ns <= p.ended_ns).map(|p| p.service)
+    }
+
     /// Name of a service; empty for an id that was never given.
     pub(super) fn service_name(&self, id: ServiceId) -> &str {
         self.services.get(&id).map_or("", |service| service.name.as_str())
@@ -102,6 +109,7 @@ impl Processes {
             container: seen.container.clone(),
             start_ticks: seen.start_ticks,
             ended: false,
+            ended_ns: 0,
         };
         self.insert(seen.pid, process, health);
         before
@@ -116,7 +124,8 @@ impl Processes {
         }
         let comm = comm(&record.comm);
         if let Some(service) = self.intern(&format!("comm:{comm}"), &comm, health) {
-            let process = Process { service, comm, container: None, start_ticks: 0, ended: false };
+            let process =
+                Process { service, comm, container: None, start_ticks: 0, ended: false, ended_ns: 0 };
             self.insert(pid, process, health);
         }
     }
@@ -238,12 +247,13 @@ impl Processes {
     }
 
     /// A process ended; its service, if it had one and its end is news. `start_ticks` is 0 when not known.
-    pub(super) fn exit(&mut self, pid: u32, start_ticks: u64) -> Option<ServiceId> {
+    pub(super) fn exit(&mut self, pid: u32, start_ticks: u64, time_ns: u64) -> Option<ServiceId> {
         let process = self.by_pid.get_mut(&pid).filter(|p| !p.ended)?;
         if start_ticks != 0 && process.start_ticks != 0 && start_ticks != process.start_ticks {
             return None;
         }
         process.ended = true;
+        process.ended_ns = time_ns;
         let service = process.service;
         self.ended_one(service, true);
         self.ended.push_back(pid);
@@ -301,9 +311,10 @@ mod tests {
         assert_eq!((table.service(2), table.comm(2)), (Some(ServiceId(0)), Some("worker")));
         assert!(table.listens(2, 1, 8000));
         assert!(!table.listens(2, 2, 8000));
-        assert_eq!(table.exit(2, 0), Some(ServiceId(0)));
-        assert_eq!(table.exit(2, 0), None);
+        assert_eq!(table.exit(2, 0, 10), Some(ServiceId(0)));
+        assert_eq!(table.exit(2, 0, 10), None);
         assert_eq!((table.service(2), table.comm(2)), (None, Some("worker")));
+        assert_eq!((table.service_at(2, 10), table.service_at(2, 11)), (Some(ServiceId(0)), None));
         assert_eq!(table.service_name(ServiceId(0)), "name of a");
     }
 
@@ -313,9 +324,9 @@ mod tests {
         assert_eq!(table.seen(&seen(1, 5, "a"), &mut health), None);
         assert_eq!(table.seen(&seen(1, 5, "a"), &mut health), None);
         assert_eq!(table.seen(&seen(1, 6, "b"), &mut health), Some(ServiceId(0)));
-        assert_eq!(table.exit(1, 5), None);
+        assert_eq!(table.exit(1, 5, 10), None);
         assert_eq!(table.service(1), Some(ServiceId(1)));
-        assert_eq!(table.exit(1, 6), Some(ServiceId(1)));
+        assert_eq!(table.exit(1, 6, 10), Some(ServiceId(1)));
     }
 
     #[test]
@@ -325,7 +336,7 @@ mod tests {
             table.admitted(&record(n + 1, n + 1), &mut health);
             table.seen(&seen(n + 1, u64::from(n) + 1, &format!("service {n}")), &mut health);
             assert!(table.service(n + 1).is_some(), "{n}: {health:?}");
-            table.exit(n + 1, 0);
+            table.exit(n + 1, 0, 10);
         }
         assert!(table.services.len() <= MAX_ENDED + 1, "{}", table.services.len());
         assert_eq!(table.services.len(), table.by_key.len());
@@ -352,7 +363,7 @@ mod tests {
         }
         table.seen(&seen(5, 1, "a"), &mut health);
         assert_eq!((table.service(5), health.ignored["process_table_full"]), (None, 1));
-        table.exit(1, 1);
+        table.exit(1, 1, 10);
         table.seen(&seen(6, 1, "a"), &mut health);
         assert!(table.service(6).is_some());
         assert_eq!(table.comm(1), None);

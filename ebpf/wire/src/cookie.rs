@@ -43,7 +43,7 @@ impl Loc {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A kernel launch.
+    /// A kernel launch; `bytes` is the number of launches where one call makes several.
     Launch = 1,
     /// A graph launch; `object` is the executable graph.
     GraphLaunch = 2,
@@ -69,6 +69,26 @@ pub enum Class {
     Alloc = 12,
     /// Frees device memory; `object` is the address.
     Free = 13,
+    /// Sets device memory: an operation that moves no bytes to or from anywhere.
+    Memset = 14,
+    /// A copy that argument 0, a `CUDA_MEMCPY2D`, describes.
+    Copy2D = 15,
+    /// A copy that argument 0, a `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER`, describes.
+    Copy3D = 16,
+    /// Several copies in one call; `object` is the array of their sizes, `bytes` their number.
+    CopyBatch = 17,
+    /// Asks whether an event is done; `object` is the event.
+    QueryEvent = 18,
+    /// Asks whether a stream is done.
+    QueryStream = 19,
+    /// From its return on, the stream's work is collected and not run.
+    CaptureBegin = 20,
+    /// Ends what [`Class::CaptureBegin`] began.
+    CaptureEnd = 21,
+    /// Makes a stream; `object` is the pointer to where its handle is returned, `bytes` its flags.
+    StreamCreate = 22,
+    /// Destroys the stream, or where there is none the event `object`.
+    Destroy = 23,
     /// Makes a context and makes it current; `object` is the pointer to where its handle is returned, `bytes` the device.
     ContextCreate = 24,
     /// Gives a device's primary context; arguments as above. The current one stays.
@@ -182,6 +202,16 @@ impl Class {
             11 => Self::WaitEvent,
             12 => Self::Alloc,
             13 => Self::Free,
+            14 => Self::Memset,
+            15 => Self::Copy2D,
+            16 => Self::Copy3D,
+            17 => Self::CopyBatch,
+            18 => Self::QueryEvent,
+            19 => Self::QueryStream,
+            20 => Self::CaptureBegin,
+            21 => Self::CaptureEnd,
+            22 => Self::StreamCreate,
+            23 => Self::Destroy,
             24 => Self::ContextCreate,
             25 => Self::ContextRetain,
             26 => Self::ContextSet,

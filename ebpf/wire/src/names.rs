@@ -108,6 +108,18 @@ pub const PROG_WAIT_EVENT: &str = "cuda_wait_event";
 pub const PROG_SYNC_ENTER: &str = "cuda_sync_enter";
 /// uretprobe: return of a result marker.
 pub const PROG_SYNC_RETURN: &str = "cuda_sync_return";
+/// uprobe: entry of a call that asks whether work is done.
+pub const PROG_QUERY_ENTER: &str = "cuda_query_enter";
+/// uretprobe: return of the same.
+pub const PROG_QUERY_RETURN: &str = "cuda_query_return";
+/// uprobe: entry of a call that makes a stream or begins a capture.
+pub const PROG_BEGIN_ENTER: &str = "cuda_begin_enter";
+/// uretprobe: return of the same.
+pub const PROG_BEGIN_RETURN: &str = "cuda_begin_return";
+/// uprobe: end of a capture, a stream or an event.
+pub const PROG_END: &str = "cuda_end";
+/// raw tracepoint that is attached nowhere: the agent runs it now and then, and it tells work that nobody waits for.
+pub const PROG_TALLY: &str = "cuda_tally";
 /// uprobe: entry of a memory row.
 pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
 /// uretprobe: return of a memory row.

@@ -651,6 +651,8 @@ def prefork(listener):
             while len(workers) < 4:
                 pid = os.fork()
                 if pid == 0:
+                    # PR_SET_PDEATHSIG: a worker does not outlive who would replace it.
+                    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
                     one_by_one(listener)
                 workers.add(pid)
             workers.discard(os.wait()[0])

@@ -115,6 +115,7 @@ struct Carried {
 fn lossy_link(dir: &Path) -> Result<()> {
     const REQUESTS: usize = 12;
     const DELAY_S: f64 = 0.02;
+    const DELAY_NS: u64 = 20_000_000;
     let seen = dir.join("seen");
     let mut command = peer::python("lossy.py", &[&DELAY_S.to_string(), &REQUESTS.to_string()])?;
     command.env("SEEN", &seen).env("GATE", dir.join("gate"));
@@ -143,8 +144,7 @@ fn lossy_link(dir: &Path) -> Result<()> {
         let srtt = record.srtt_s.context("no srtt")?;
         ensure!((2.0 * DELAY_S..1.0).contains(&srtt), "{seen:?}, but {record:#?}");
         let (acked, written) = record.t_acked_ns.zip(record.t_last_byte_out_ns).context("no delivery")?;
-        let way = (DELAY_S * 1e9) as u64;
-        ensure!(acked >= written + 2 * way, "faster than the link: {record:#?}");
+        ensure!(acked >= written + 2 * DELAY_NS, "faster than the link: {record:#?}");
         ensure!(acked >= seen.t_last_byte, "acknowledged before it was there: {seen:?}, {record:#?}");
         ensure!(record.outcome.as_deref() == Some("ok") && record.flags.is_empty(), "{record:#?}");
     }

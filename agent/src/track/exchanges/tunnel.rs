@@ -32,7 +32,7 @@ impl Exchanges {
     pub(in crate::track) fn become_tunnel(&mut self, cx: &mut Context<'_>) -> bool {
         let Some((open, _)) = self.take_first(cx) else { return false };
         cx.held.add(open.held());
-        self.tunnel = Some(Tunnel { open });
+        self.tunnel = Some(Box::new(Tunnel { open }));
         true
     }
 
@@ -59,7 +59,7 @@ impl Exchanges {
 
     /// It is over. Out of sight, it is not known when.
     pub(super) fn end_tunnel(&mut self, ending: Ending, at: Stamp, cx: &mut Context<'_>) {
-        let Some(Tunnel { mut open }) = self.tunnel.take() else { return };
+        let Some(mut open) = self.tunnel.take().map(|tunnel| tunnel.open) else { return };
         cx.held.sub(open.held());
         if ending != Ending::OutOfSight {
             open.exchange.close_ns.get_or_insert(at.time_ns);

@@ -38,11 +38,33 @@ impl Seen {
     }
 }
 
+/// What is kept of a choice's last event; larger numbers than these have are as good as the largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Before {
+    amount: u32,
+    tokens: Option<u32>,
+}
+
+impl Before {
+    fn of(seen: Seen, before: Self) -> Self {
+        let amount = if seen.amount() > 0 { small(seen.amount()) } else { before.amount };
+        Self { amount, tokens: seen.tokens.map(small).or(before.tokens) }
+    }
+
+    fn amount(self) -> u64 {
+        self.amount.into()
+    }
+}
+
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 /// The choices of one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Growth {
     mode: Mode,
-    before: [Seen; MAX_CHOICES],
+    before: [Before; MAX_CHOICES],
     /// An event may have brought something new that was not counted.
     pub doubts: bool,
     /// The last one did, or may have.
@@ -53,7 +75,7 @@ impl Default for Growth {
     fn default() -> Self {
         Self {
             mode: Mode::Unknown,
-            before: [Seen::default(); MAX_CHOICES],
+            before: [Before::default(); MAX_CHOICES],
             doubts: false,
             ends_in_doubt: false,
         }
@@ -66,12 +88,11 @@ impl Growth {
         let choice = usize::try_from(choice.unwrap_or(0)).unwrap_or(usize::MAX);
         let Some(slot) = self.before.get_mut(choice) else { return seen.amount() > 0 };
         let before = *slot;
+        *slot = Before::of(seen, before);
         if seen.amount() == 0 {
-            slot.tokens = seen.tokens.or(before.tokens);
             return false;
         }
-        *slot = seen;
-        let by = seen.tokens.zip(before.tokens).map(|(now, before)| now.saturating_sub(before));
+        let by = seen.tokens.zip(before.tokens).map(|(now, before)| now.saturating_sub(before.into()));
         self.learn(before, seen, by);
         let grown = seen.amount() > before.amount();
         let is_new = grown || self.mode == Mode::New;
@@ -87,7 +108,7 @@ impl Growth {
     }
 
     /// `by`: how many tokens it has more than the event before.
-    fn learn(&mut self, before: Seen, seen: Seen, by: Option<u64>) {
+    fn learn(&mut self, before: Before, seen: Seen, by: Option<u64>) {
         let tokens = seen.tokens.unwrap_or(0);
         let is_short = seen.text.is_some_and(|text| text.saturating_mul(TOKENS_OF_A_BYTE) < tokens);
         let lists_some = seen.ids > 0 && seen.ids < tokens;

@@ -72,12 +72,10 @@ fn main() -> Result<()> {
     }
     let driver = Driver::open(&arguments.libcuda)?;
     driver.call("cuInit", |function: extern "C" fn(c_uint) -> c_uint| function(0))?;
+    let (driver, arguments) = (&driver, &arguments);
     thread::scope(|scope| {
-        let jobs: Vec<_> = arguments
-            .devices
-            .iter()
-            .map(|&device| scope.spawn(|| work(&driver, device, &arguments)))
-            .collect();
+        let start = |&device: &c_int| scope.spawn(move || work(driver, device, arguments));
+        let jobs: Vec<_> = arguments.devices.iter().map(start).collect();
         jobs.into_iter().try_for_each(|job| job.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
     })
 }
