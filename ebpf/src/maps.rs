@@ -195,6 +195,8 @@ static OFFSETS: Offsets = Offsets {
     file_private: 0,
     inode_mode: 0,
     socket_sock: 0,
+    task_signal: 0,
+    signal_live: 0,
     task_status: 0,
 };
 

@@ -147,6 +147,8 @@ pub enum Tracked {
         service: ServiceId,
         /// The process.
         pid: u32,
+        /// No process of the service is left, as far as is known.
+        last: bool,
         /// When.
         time_ns: u64,
     },

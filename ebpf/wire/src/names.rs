@@ -84,7 +84,8 @@ pub const PROG_SOCK_SEND: &str = "sock_send";
 pub const PROG_SOCK_EXIT: &str = "sock_exit";
 /// raw tracepoint `inet_sock_set_state`.
 pub const PROG_SOCK_STATE: &str = "sock_state";
-/// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection. Without it entries age.
+/// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection, and tells that of one that the peer has
+/// reset nothing more is read. Without it entries age.
 pub const PROG_SOCK_DESTROY: &str = "sock_destroy";
 /// raw tracepoint `tcp_probe`: arrival of requests and acknowledgement of answers. Optional.
 pub const PROG_SEGMENT: &str = "sock_segment";
