@@ -8,6 +8,7 @@ mod rare;
 use std::collections::BTreeMap;
 
 pub use rare::{RareCall, RareCalls, RareKind};
+use wire::cuda::TALLY_PROCESS_END;
 
 use crate::{
     decode::{DeviceUsage, DeviceUse, Event, NvmlSeen, Observation, ProcessSeen},
@@ -56,7 +57,13 @@ impl Coverage {
     /// Takes what an event tells of it.
     pub fn observe(&mut self, event: &Event<'_>, health: &mut Health) {
         match event {
-            Event::Step(step) => self.worked(step.header.tgid, step.header.time_ns, health),
+            Event::Step(counted) => {
+                self.worked(counted.step.header.tgid, counted.step.header.time_ns, health);
+            }
+            // At its end there may be nobody left who works.
+            Event::Tally(tally) if tally.why != TALLY_PROCESS_END => {
+                self.worked(tally.header.tgid, tally.header.time_ns, health);
+            }
             Event::Memory(memory) => self.worked(memory.header.tgid, memory.header.time_ns, health),
             Event::Rare(rare) => {
                 self.worked(rare.header.tgid, rare.header.time_ns, health);

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`process`] | what a memory call does to its process's ledger |
 //! | [`book`], [`blocks`], [`physical`], [`pool`] | sums by kind; addresses, handles and pools behind them |
-//! | [`sight`] | how much of a device is free |
-//! | [`failure`], [`pending`] | why an allocation failed |
+//! | [`places`], [`sight`] | on which device a context is; how much of that is free |
+//! | [`cause`], [`failure`], [`pending`] | why an allocation failed |
 //! | [`storm`] | allocators that free and retry |
 //! | [`view`] | what is shown of it |
 //!
@@ -18,9 +18,11 @@
 
 mod blocks;
 mod book;
+mod cause;
 mod failure;
 mod pending;
 mod physical;
+mod places;
 mod pool;
 mod process;
 mod sight;
@@ -231,116 +233,6 @@ impl Ledgers {
         }
     }
 
-    /// Notes a failure with what is known now; how much was free may be told better in a moment.
-    fn failed(&mut self, call: &Call, kind: Kind, place: Place, from: Sources<'_>, health: &mut Health) {
-        let moment = self.sights.entry(place).or_default().now(call.header.time_ns);
-        let mut pending = Pending::new(self.describe(call, kind, place), place, moment);
-        self.holders(&mut pending.failure, place, from);
-        if let Some(sight) = self.sights.get(&place) {
-            pending.look(sight);
-        }
-        let is_clear = call.result != OUT_OF_MEMORY || kind == Kind::Host;
-        if is_clear || self.pending.len() >= MAX_PENDING {
-            if !is_clear {
-                health.limit("memory_failures_pending");
-            }
-            return self.decide(pending);
-        }
-        self.pending.push(pending);
-    }
-
-    fn describe(&self, call: &Call, kind: Kind, place: Place) -> Failure {
-        let process = self.processes.get(&call.header.tgid);
-        let (largest, smallest) = process.map(|p| p.lately(call.header.time_ns)).unwrap_or_default();
-        Failure {
-            t_ns: call.header.time_ns,
-            pid: call.header.tgid,
-            function: self.rows.get(usize::from(call.row)).cloned().unwrap_or_default(),
-            kind,
-            class: FailureClass::Unknown,
-            result: call.result,
-            requested_bytes: call.bytes,
-            device: self.uuid(place),
-            free_bytes: None,
-            total_bytes: None,
-            free_source: None,
-            free_age_s: None,
-            own_bytes: process.map_or(0, |process| process.held(place)),
-            others_bytes: 0,
-            holders: Vec::new(),
-            largest_success_bytes: largest,
-            smallest_failure_bytes: smallest.unwrap_or(call.bytes),
-            partial: process.is_none_or(|p| p.is_partial || p.is_capped),
-        }
-    }
-
-    /// Who else held memory there, by NVML and by the ledgers: what each says may be too little.
-    fn holders(&self, failure: &mut Failure, place: Place, from: Sources<'_>) {
-        const SHOWN: usize = 8;
-        let mut held: BTreeMap<u32, u64> = BTreeMap::new();
-        let usage = from.devices.iter().find(|device| Some(&device.seen().uuid) == failure.device.as_ref());
-        let listed =
-            usage.and_then(|device| device.usage(failure.t_ns)).and_then(|usage| usage.processes.as_ref());
-        for process in listed.into_iter().flatten() {
-            let bytes = held.entry(process.pid).or_default();
-            *bytes = (*bytes).max(process.used_memory.unwrap_or_default());
-        }
-        for (&pid, process) in &self.processes {
-            let (bytes, is_listed) = (process.held(place), held.contains_key(&pid));
-            if bytes > 0 || is_listed {
-                let known = held.entry(pid).or_default();
-                // What it has given back since NVML looked is not held; what its calls do not show, it may hold.
-                *known = if process.is_partial { (*known).max(bytes) } else { bytes };
-            }
-        }
-        let own = held.remove(&failure.pid).unwrap_or_default();
-        failure.own_bytes = failure.own_bytes.max(own);
-        failure.others_bytes = held.values().sum();
-        let comm =
-            |pid: u32| self.processes.get(&pid).map(|p| p.comm.clone()).filter(|comm| !comm.is_empty());
-        let mut holders: Vec<Holder> = held
-            .into_iter()
-            .filter(|(_, b)| *b > 0)
-            .map(|(pid, bytes)| Holder { pid, bytes, comm: comm(pid) })
-            .collect();
-        holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-        holders.truncate(SHOWN);
-        failure.holders = holders;
-    }
-
-    /// Somebody told how much of a device is free: failures that waited for it are decided.
-    fn told(&mut self, place: Place, seen: Seen, from: Sources<'_>) {
-        let sight = self.sights.entry(place).or_default();
-        if !sight.seen(seen) {
-            return;
-        }
-        let sight = sight.clone();
-        for mut pending in self.pending.extract_if(.., |pending| pending.place == place).collect::<Vec<_>>() {
-            pending.look(&sight);
-            self.complete(pending, from);
-        }
-    }
-
-    /// NVML's list of processes may have come only after the failure.
-    fn complete(&mut self, mut pending: Pending, from: Sources<'_>) {
-        if pending.failure.others_bytes == 0 {
-            let own = pending.failure.own_bytes;
-            self.holders(&mut pending.failure, pending.place, from);
-            // What the process held then, not what it holds now.
-            pending.failure.own_bytes = own;
-        }
-        self.decide(pending);
-    }
-
-    fn decide(&mut self, pending: Pending) {
-        let mut failure = pending.failure;
-        failure.classify();
-        if let Some(process) = self.processes.get_mut(&failure.pid) {
-            process.failed(pending.place, &failure);
-        }
-        self.incidents.push(Incident::Failure(failure));
-    }
-
     fn tick(&mut self, now_ns: u64, from: Sources<'_>) {
         let is_late = |pending: &mut Pending| now_ns.saturating_sub(pending.failure.t_ns) >= PATIENCE_NS;
         for pending in self.pending.extract_if(.., is_late).collect::<Vec<_>>() {
@@ -371,56 +263,6 @@ impl Ledgers {
         let during = Span { begin_ns, end_ns };
         let seen = Seen { during, free: memory.free, total: memory.total, source: Source::Nvml };
         self.told(place, seen, from);
-    }
-
-    /// Where a context's memory is; once it is known it is not asked again for each call.
-    fn place(&mut self, pid: u32, book: usize, now_ns: u64, from: Sources<'_>) -> Place {
-        let known = self.processes.get(&pid).and_then(|process| process.books.get(book)?.place);
-        match known {
-            Some(place @ Place::Device(_)) => place,
-            _ => self.look_up(pid, book, now_ns, from),
-        }
-    }
-
-    /// The same, asked anew: what was inferred may be known better now.
-    fn look_up(&mut self, pid: u32, book: usize, now_ns: u64, from: Sources<'_>) -> Place {
-        let of = |book: &book::Book| (book.context, book.place);
-        let book_of = self.processes.get(&pid).and_then(|process| process.books.get(book));
-        let (context, known) = book_of.map(of).unwrap_or_default();
-        let found = from.placements.place(pid, context, from.devices, now_ns);
-        let found = found.and_then(|found| self.device(&found.device));
-        let place = found.or(known).unwrap_or(Place::Process(pid));
-        if known == Some(place) {
-            return place;
-        }
-        let moment = self.sights.entry(place).or_default().now(now_ns);
-        for pending in self.pending.iter_mut().filter(|pending| pending.failure.pid == pid) {
-            if Some(pending.place) == known {
-                pending.moves(place, moment);
-            }
-        }
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.moves(book, known, place);
-        }
-        place
-    }
-
-    fn device(&mut self, uuid: &str) -> Option<Place> {
-        const MAX_DEVICES: usize = 256;
-        let at = self.uuids.iter().position(|known| known == uuid).or_else(|| {
-            (self.uuids.len() < MAX_DEVICES).then(|| {
-                self.uuids.push(uuid.to_owned());
-                self.uuids.len() - 1
-            })
-        });
-        at.map(Place::Device)
-    }
-
-    fn uuid(&self, place: Place) -> Option<String> {
-        match place {
-            Place::Device(at) => self.uuids.get(at).cloned(),
-            Place::Process(_) => None,
-        }
     }
 
     fn counters(&mut self, counters: &BTreeMap<String, u64>) {

@@ -13,7 +13,7 @@ mod neighbours;
 mod process;
 mod view;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use wire::cuda;
 
@@ -64,7 +64,7 @@ pub struct Occupancy {
     overlaps: BTreeMap<(String, String, String), u64>,
     neighbours: Neighbours,
     next_round_ns: u64,
-    view: Arc<View>,
+    view: View,
 }
 
 impl Occupancy {
@@ -145,8 +145,8 @@ impl Occupancy {
     }
 
     /// What is to be shown, as of the last round.
-    pub fn view(&self) -> Arc<View> {
-        Arc::clone(&self.view)
+    pub fn view(&self) -> &View {
+        &self.view
     }
 
     fn seen(&mut self, seen: &ProcessSeen) {

@@ -2,8 +2,6 @@
 
 mod delivery;
 
-use std::sync::Arc;
-
 use delivery::Deliveries;
 
 use crate::{
@@ -29,6 +27,15 @@ pub enum Output {
         service: String,
         /// The step as the kernel side reported it.
         step: wire::cuda::Step,
+    },
+    /// Work of a process of `service` that was not counted before.
+    Counted {
+        /// Service name, as exported.
+        service: String,
+        /// The work.
+        work: wire::cuda::Work,
+        /// Launches that went into a capture instead.
+        captured: u64,
     },
     /// A memory call of a process of `service`.
     Memory {
@@ -178,7 +185,7 @@ impl Pipeline {
     }
 
     /// Who is on them, as of the last second.
-    pub fn occupancy(&self) -> Arc<View> {
+    pub fn occupancy(&self) -> &View {
         self.occupancy.view()
     }
 
@@ -234,6 +241,7 @@ fn output(
             deliveries.delivered(id, delivery).map(|ended| request(*ended, tracker, health))
         }
         Settled::Step(id, step) => Some(Output::Step { service: name(id), step }),
+        Settled::Counted(id, work, captured) => Some(Output::Counted { service: name(id), work, captured }),
         Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }
 }

@@ -14,6 +14,7 @@ mod nesting;
 pub mod record;
 mod requests;
 mod service;
+mod services;
 mod step;
 
 pub(crate) use busy::Busy;

@@ -4,7 +4,7 @@
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`process`] | which process belongs to which service |
+//! | [`process`] | which process belongs to which service, and which services still run |
 //! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
@@ -44,6 +44,8 @@ pub use exchange::{
     Client, ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Sight, Tracked,
 };
 pub use secure::TlsCounts;
+
+use wire::cuda;
 
 use crate::{
     decode::{Event, Observation, Stamp},
@@ -119,10 +121,21 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            Event::Step(step) => match self.processes.service_at(step.header.tgid, step.header.time_ns) {
-                Some(service) => out.push(Tracked::Step { service, step }),
-                None => health.ignore("step_without_service"),
-            },
+            Event::Step(cuda::CountedStep { step, fresh: work }) => {
+                match self.processes.service_at(step.header.tgid, step.header.time_ns) {
+                    Some(service) => {
+                        out.push(Tracked::Counted { service, work, captured: 0 });
+                        out.push(Tracked::Step { service, step });
+                    }
+                    None => health.ignore("step_without_service"),
+                }
+            }
+            Event::Tally(cuda::Tally { header, work, captured, .. }) => {
+                match self.processes.service_at(header.tgid, header.time_ns) {
+                    Some(service) => out.push(Tracked::Counted { service, work, captured }),
+                    None => health.ignore("tally_without_service"),
+                }
+            }
             Event::Memory(memory) => {
                 match self.processes.service_at(memory.header.tgid, memory.header.time_ns) {
                     Some(service) => out.push(Tracked::Memory { service, memory }),
@@ -135,7 +148,7 @@ impl Tracker {
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
             Event::TlsVerdict(found) => match self.processes.service(found.header.tgid) {
-                Some(service) => self.secure.found(service, &found),
+                Some(service) => self.secure.found(service, &found, |id| self.processes.knows(id)),
                 None => health.ignore("tls_without_service"),
             },
             // For discovery; it answers with an observation when the process matters.
@@ -149,7 +162,7 @@ impl Tracker {
         }
     }
 
-    /// Name of a service, as exported; empty for an id that was never given.
+    /// Name of a service, as exported; empty for an id that was never given, or whose processes are gone for long.
     pub fn service_name(&self, id: ServiceId) -> &str {
         self.processes.service_name(id)
     }
@@ -245,9 +258,12 @@ impl Tracker {
         health: &mut Health,
         out: &mut Vec<Tracked>,
     ) {
+        let last = !self.processes.is_living(service);
         let (connections, mut cx) = self.split(health, out);
-        connections.exit(pid, at, &mut cx);
-        out.push(Tracked::ProcessExit { service, pid, time_ns: at.time_ns });
+        if last {
+            connections.exit(pid, at, &mut cx);
+        }
+        out.push(Tracked::ProcessExit { service, pid, last, time_ns: at.time_ns });
     }
 }
 

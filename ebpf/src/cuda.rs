@@ -3,21 +3,27 @@
 
 pub(crate) mod arguments;
 mod array;
+pub(crate) mod begin;
 pub(crate) mod call;
+mod capture;
 mod claim;
 pub(crate) mod clock;
 pub(crate) mod context;
+mod copy;
+pub(crate) mod list;
 mod marker;
 mod memory;
 pub(crate) mod nest;
 mod order;
+pub(crate) mod query;
 pub(crate) mod rare;
 pub(crate) mod resolve;
 pub(crate) mod stream;
+mod tally;
 mod work;
 
-use aya_ebpf::macros::{uprobe, uretprobe};
-use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use aya_ebpf::macros::{raw_tracepoint, uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RawTracePointContext, RetProbeContext};
 use wire::Kind;
 use wire::counter::Counter;
 use wire::names::SCOPE_CUDA;
@@ -25,8 +31,8 @@ use wire::names::SCOPE_CUDA;
 use self::arguments::Entry;
 use crate::emit::{Outcome, Stop, count, finish};
 use crate::maps::{
-    CONTEXT_CALLS, CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, RARE_CALLS, RESOLVE_CALLS, SCOPE, SYNC_CALLS,
-    own_tgid, watches_all,
+    BEGIN_CALLS, CONTEXT_CALLS, CUDA_SEEN, DEPTHS, MEMORY_CALLS, NESTING, QUERY_CALLS, RARE_CALLS,
+    RESOLVE_CALLS, SCOPE, SYNC_CALLS, own_tgid, watches_all,
 };
 use crate::process;
 use crate::scope::Task;
@@ -67,6 +73,43 @@ pub(crate) fn cuda_sync_enter(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn cuda_sync_return(ctx: RetProbeContext) -> u32 {
     finish(nest::at_return(&ctx, marker::leave))
+}
+
+/// match: `CUresult cuEventQuery(CUevent)`, `cuStreamQuery(CUstream)`
+#[uprobe]
+pub(crate) fn cuda_query_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), query::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_query_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_query_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, query::leave))
+}
+
+/// match: `CUresult cuStreamCreate(CUstream *, unsigned flags)`, `cuStreamBeginCapture_v2(CUstream, mode)`
+#[uprobe]
+pub(crate) fn cuda_begin_enter(ctx: ProbeContext) -> u32 {
+    finish(nest::once_until_return(Entry::new(&ctx), begin::enter))
+}
+
+/// match: the return (`CUresult`) of what `cuda_begin_enter` is attached to
+#[uretprobe]
+pub(crate) fn cuda_begin_return(ctx: RetProbeContext) -> u32 {
+    finish(nest::at_return(&ctx, begin::leave))
+}
+
+/// match: `CUresult cuStreamEndCapture(CUstream, CUgraph *)`, `cuStreamDestroy_v2(CUstream)`,
+/// `cuEventDestroy_v2(CUevent)`
+#[uprobe]
+pub(crate) fn cuda_end(ctx: ProbeContext) -> u32 {
+    finish(nest::once(Entry::new(&ctx), begin::end))
+}
+
+/// Attached nowhere; run by the agent.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub(crate) fn cuda_tally(_ctx: RawTracePointContext) -> u32 {
+    finish(tally::all())
 }
 
 /// match: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t bytes)`, `cuMemFree_v2(CUdeviceptr)` and the other memory rows
@@ -179,13 +222,15 @@ fn is_in_a_call(task: Task) -> bool {
         SYNC_CALLS.get(task.0).is_some()
             || MEMORY_CALLS.get(task.0).is_some()
             || RARE_CALLS.get(task.0).is_some()
+            || BEGIN_CALLS.get(task.0).is_some()
+            || QUERY_CALLS.get(task.0).is_some_and(query::QueryCall::is_in_progress)
             || CONTEXT_CALLS.get(task.0).is_some()
     }
 }
 
 /// Drops what belongs to a process: its address space is gone.
 pub(crate) fn forget_process(tgid: u32) {
-    stream::forget(tgid);
+    list::forget(tgid);
     memory::forget(tgid);
     context::forget(Task::leader(tgid));
     let _ = NESTING.remove(tgid);
@@ -194,6 +239,8 @@ pub(crate) fn forget_process(tgid: u32) {
 /// Drops the calls that a thread was in.
 pub(crate) fn forget_thread(task: Task) {
     let _ = SYNC_CALLS.remove(task.0);
+    let _ = QUERY_CALLS.remove(task.0);
+    let _ = BEGIN_CALLS.remove(task.0);
     let _ = MEMORY_CALLS.remove(task.0);
     context::forget(task);
     let _ = RARE_CALLS.remove(task.0);

@@ -12,13 +12,16 @@ use wire::names::{PORT_WORDS, Ranges};
 use wire::socket::Offsets;
 
 use crate::atomic::Word;
+use crate::cuda::begin::BeginCall;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
 use crate::cuda::context::{ContextCall, Contexts};
+use crate::cuda::list::StreamList;
 use crate::cuda::nest::LastEntry;
+use crate::cuda::query::QueryCall;
 use crate::cuda::rare::RareCall;
 use crate::cuda::resolve::{Place, ResolveCall};
-use crate::cuda::stream::{EventKey, Stream, StreamKey, StreamList};
+use crate::cuda::stream::{EventKey, Stream, StreamKey};
 use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
 use crate::tls::call::Call;
@@ -66,6 +69,10 @@ pub(crate) static STREAMS: HashMap<StreamKey, Stream> = HashMap::with_max_entrie
 #[map]
 pub(crate) static STREAM_LISTS: HashMap<u32, StreamList> = HashMap::with_max_entries(1024, 0);
 
+/// How streams relate to the legacy one, from their creation on: few of those that are made are used.
+#[map]
+pub(crate) static STREAM_KINDS: LruHashMap<StreamKey, Word> = LruHashMap::with_max_entries(8192, 0);
+
 /// What had been asked of the GPU when an event was recorded.
 #[map]
 pub(crate) static CUDA_EVENTS: LruHashMap<EventKey, Clock> = LruHashMap::with_max_entries(8192, 0);
@@ -73,6 +80,14 @@ pub(crate) static CUDA_EVENTS: LruHashMap<EventKey, Clock> = LruHashMap::with_ma
 /// Thread (`pid_tgid`) -> the wait it is in.
 #[map]
 pub(crate) static SYNC_CALLS: HashMap<u64, SyncCall> = HashMap::with_max_entries(4096, 0);
+
+/// Thread (`pid_tgid`) -> what it asks whether it is done.
+#[map]
+pub(crate) static QUERY_CALLS: LruHashMap<u64, QueryCall> = LruHashMap::with_max_entries(4096, 0);
+
+/// Thread (`pid_tgid`) -> the stream or capture it begins.
+#[map]
+pub(crate) static BEGIN_CALLS: HashMap<u64, BeginCall> = HashMap::with_max_entries(4096, 0);
 
 /// Thread (`pid_tgid`) -> the memory call it is in.
 #[map]
@@ -180,6 +195,8 @@ static OFFSETS: Offsets = Offsets {
     file_private: 0,
     inode_mode: 0,
     socket_sock: 0,
+    task_signal: 0,
+    signal_live: 0,
     task_status: 0,
 };
 

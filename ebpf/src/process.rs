@@ -72,17 +72,16 @@ fn new_process(task: *const u8) -> Option<u32> {
     (tgid == pid).then_some(tgid)
 }
 
-/// Threads only leave their calls behind; the first thread stands for the process.
+/// Threads only leave their calls behind; the last one ends the process.
 ///
 /// match: `sched_process_exit(struct task_struct *p, ...)`, run by `p` itself
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
-pub(crate) fn process_exit(_ctx: RawTracePointContext) -> u32 {
-    finish(exit())
+pub(crate) fn process_exit(ctx: RawTracePointContext) -> u32 {
+    finish(exit(ctx.arg(0)))
 }
 
-fn exit() -> Outcome {
+fn exit(ended: *const u8) -> Outcome {
     let task = Task::current();
-    // Whoever is watched: the first thread may end before others, which then are not any more.
     cuda::forget_thread(task);
     tls::forget_thread(task);
     if task.is_leader() {
@@ -92,12 +91,28 @@ fn exit() -> Outcome {
     if scope_of(task.tgid()) == 0 {
         return Err(Stop::Quiet);
     }
-    if !task.is_leader() {
+    if !is_last(task, ended) {
         return Ok(());
     }
     cuda::forget_process(task.tgid());
     let _ = SCOPE.remove(task.tgid());
     emit(Kind::Exit, task, 0, 0)
+}
+
+/// Whether no thread of the process is left: the kernel counts an ended one out before it comes here. Of two that end at
+/// once both may be the last; the second finds the process watched no more. Where it is not known, the first thread
+/// stands for the process.
+fn is_last(task: Task, ended: *const u8) -> bool {
+    let (signal_at, live_at) = (offset!(task_signal), offset!(signal_live));
+    if signal_at == 0 {
+        return task.is_leader();
+    }
+    // SAFETY: checked reads of kernel memory.
+    let live = unsafe {
+        bpf_probe_read_kernel(ended.wrapping_add(signal_at).cast::<*const u8>())
+            .and_then(|signal| bpf_probe_read_kernel(signal.wrapping_add(live_at).cast::<u32>()))
+    };
+    live.map_or(task.is_leader(), |live| live == 0)
 }
 
 /// One process record, named after the current task.

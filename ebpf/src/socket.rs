@@ -59,12 +59,23 @@ pub(crate) fn sock_send(ctx: RawTracePointContext) -> u32 {
 fn received(ctx: &RawTracePointContext) -> Outcome {
     let task = Task::current();
     let (result, flags): (i32, i32) = (ctx.arg(1), ctx.arg(2));
+    if result == 0 || result == ECONNRESET {
+        note(unix::peer_ended(Sock(ctx.arg(0))));
+    }
     if !task.is_watched(SCOPE_SOCKETS) || !is_news(DIR_RECV, result) || flags & NOT_OF_THE_STREAM != 0 {
         return Err(Stop::Quiet);
     }
     let (sock, call) = (Sock(ctx.arg(0)), Call::current(DIR_RECV));
     let is_copied = flags & MSG_TRUNC == 0;
     record::<true>(&Moved { task, sock, dir: DIR_RECV, result, is_copied, call })
+}
+
+/// Counts what went wrong with something that is told beside another thing.
+#[inline(always)]
+fn note(outcome: Outcome) {
+    if let Err(Stop::Count(counter)) = outcome {
+        count(counter);
+    }
 }
 
 #[inline(always)]

@@ -237,7 +237,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             nvml: self.nvml.clone(),
             devices: core.pipeline.devices().clone(),
             memory: core.pipeline.memory(),
-            occupancy: core.pipeline.occupancy(),
+            occupancy: core.pipeline.occupancy().clone(),
             coverage: core.pipeline.coverage().clone(),
             in_flight: core.pipeline.in_flight(),
             tls: core.pipeline.tls(),

@@ -65,6 +65,7 @@ impl<R: std::io::Read> Replay<R> {
         outputs.iter().try_for_each(|output| match output {
             Result_::Request(record) => printer.request(record),
             Result_::Step { .. }
+            | Result_::Counted { .. }
             | Result_::Memory { .. }
             | Result_::Incident { .. }
             | Result_::Rare { .. }

@@ -35,7 +35,7 @@ fn usage(at_ns: u64, percent: u32, pids: &[u32]) -> Event<'static> {
 }
 
 fn step(at_ns: u64, pid: u32) -> Event<'static> {
-    Event::Step(cuda::Step {
+    let step = cuda::Step {
         context: 0,
         header: header(Kind::Step, pid, at_ns),
         work: cuda::Work::default(),
@@ -48,7 +48,8 @@ fn step(at_ns: u64, pid: u32) -> Event<'static> {
         row: 0,
         flags: 0,
         result: 0,
-    })
+    };
+    Event::Step(cuda::CountedStep { step, fresh: step.work })
 }
 
 /// Feeds the events and says for which seconds process 7 was blind.

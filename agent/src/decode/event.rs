@@ -45,7 +45,9 @@ pub enum Event<'a> {
     /// A new listening port.
     SocketListen(socket::Listen),
     /// A result marker with its work.
-    Step(cuda::Step),
+    Step(cuda::CountedStep),
+    /// Work that is counted before anybody waits for it.
+    Tally(cuda::Tally),
     /// A memory call.
     Memory(memory::Call),
     /// Which device a context, or a number of CUDA's, is.
@@ -88,6 +90,7 @@ pub fn decode(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {
         Kind::SocketAck => Event::SocketAck(fixed(record)?),
         Kind::SocketListen => Event::SocketListen(fixed(record)?),
         Kind::Step => Event::Step(step(record)?),
+        Kind::Tally => Event::Tally(fixed(record)?),
         Kind::Memory => Event::Memory(fixed::<cuda::Memory>(record)?.into()),
         Kind::MemoryCall => Event::Memory(fixed(record)?),
         Kind::Context => Event::Context(fixed(record)?),
@@ -126,14 +129,19 @@ fn fixed<T: FromBytes>(record: &[u8]) -> Result<T, DecodeError> {
         .map_err(|_| DecodeError::Short { have: record.len(), need: size_of::<T>() })
 }
 
-/// A step; one of a recording from before it had its context has none.
-fn step(record: &[u8]) -> Result<cuda::Step, DecodeError> {
-    if record.len() != cuda::STEP_WITHOUT_CONTEXT {
+/// A step. Those of older recordings end before what is fresh of it, or before its context.
+fn step(record: &[u8]) -> Result<cuda::CountedStep, DecodeError> {
+    if record.len() >= size_of::<cuda::CountedStep>() {
         return fixed(record);
     }
     let mut whole = [0; size_of::<cuda::Step>()];
-    whole[..record.len()].copy_from_slice(record);
-    fixed(&whole)
+    let step: cuda::Step = if record.len() == cuda::STEP_WITHOUT_CONTEXT {
+        whole[..record.len()].copy_from_slice(record);
+        fixed(&whole)?
+    } else {
+        fixed(record)?
+    };
+    Ok(cuda::CountedStep { step, fresh: step.work })
 }
 
 fn socket_data(record: &mut [u8]) -> Result<Event<'_>, DecodeError> {

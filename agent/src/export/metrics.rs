@@ -103,7 +103,7 @@ metrics! {
     InFlight "inference_requests_in_flight" Gauge, None, &["service"],
         "Requests that a service has begun to read and not finished to answer";
     CudaLaunches "cuda_launches_total" Counter, None, &["workload", "kind"],
-        "Kernel and graph launches seen at the CUDA driver, counted when their result is waited for";
+        "Calls of the CUDA driver that launch a kernel or a graph; captured ones went into a graph instead of to the GPU";
     CudaSyncWait "cuda_sync_wait_seconds" Histogram(Driver), Seconds, &["workload"],
         "Time a thread waited in the CUDA driver for the result of work";
     CudaAlloc "cuda_alloc_seconds" Histogram(Driver), Seconds, &["workload"],
@@ -117,7 +117,7 @@ metrics! {
     CudaGraphInstantiate "cuda_graph_instantiate_seconds" Histogram(Driver), Seconds, &["workload"],
         "Time of a call that makes a graph executable";
     CudaCopyBytes "cuda_copy_bytes_total" Counter, Bytes, &["workload", "kind"],
-        "Bytes copied by the CUDA driver, by direction; other is device to device or not told by the call";
+        "Bytes that calls of the CUDA driver copy, by direction; other is device to device, a prefetch, or not told by the call";
     GpuInfo "gpu_info" Gauge, None,
         &["device", "index", "model", "architecture", "mig", "parent", "driver_version"],
         "Always 1; a GPU or an instance of one: mig is enabled, disabled or instance, parent the GPU of an instance";

@@ -23,6 +23,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
     match output {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
+        Output::Counted { service, work, captured } => counted(metrics, service, work, *captured),
         Output::Memory { service, memory } => memory::call(metrics, service, memory),
         Output::Incident { service, incident } => memory::incident(metrics, service, incident),
         Output::Rare { service, rare } => self::rare(metrics, service, rare),
@@ -93,11 +94,12 @@ fn incomplete(metrics: &Metrics, record: &RequestRecord) {
     }
 }
 
-fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
-    let (workload, work) = (label(Some(service)), &step.work);
+fn counted(metrics: &Metrics, service: &str, work: &wire::cuda::Work, captured: u64) {
+    let workload = label(Some(service));
     let counts = [
         (Id::CudaLaunches, "kernel", work.launches),
         (Id::CudaLaunches, "graph", work.graphs),
+        (Id::CudaLaunches, "captured", captured),
         (Id::CudaCopyBytes, "h2d", work.h2d_bytes),
         (Id::CudaCopyBytes, "d2h", work.d2h_bytes),
         (Id::CudaCopyBytes, OVERFLOW, work.other_bytes),
@@ -107,8 +109,11 @@ fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
             metrics.add(id, &[workload, kind], n);
         }
     }
+}
+
+fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
     let waited = step.header.time_ns.saturating_sub(step.enter_ns);
-    metrics.observe(Id::CudaSyncWait, &[workload], seconds(waited));
+    metrics.observe(Id::CudaSyncWait, &[label(Some(service))], seconds(waited));
 }
 
 fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
@@ -281,17 +286,34 @@ mod tests {
     }
 
     #[test]
-    fn a_step_counts_its_work_and_its_wait() {
+    fn work_is_counted_by_kind() {
+        let work = wire::cuda::Work {
+            launches: 5,
+            graphs: 1,
+            copies: 1,
+            h2d_bytes: 64,
+            d2h_bytes: 0,
+            other_bytes: 8,
+        };
+        let text = expose(&[Output::Counted { service: "s".into(), work, captured: 3 }]);
+        check(
+            &text,
+            &[
+                r#"cuda_launches_total{workload="s",kind="kernel"} 5"#,
+                r#"cuda_launches_total{workload="s",kind="graph"} 1"#,
+                r#"cuda_launches_total{workload="s",kind="captured"} 3"#,
+                r#"cuda_copy_bytes_total{workload="s",kind="h2d"} 64"#,
+                r#"cuda_copy_bytes_total{workload="s",kind="other"} 8"#,
+            ],
+        );
+        assert!(!text.contains("d2h"), "{text}");
+    }
+
+    #[test]
+    fn a_step_is_a_wait_and_counts_nothing() {
         let step = wire::cuda::Step {
             header: header(Kind::Step, 3_000_000_000),
-            work: wire::cuda::Work {
-                launches: 5,
-                graphs: 1,
-                copies: 1,
-                h2d_bytes: 64,
-                d2h_bytes: 0,
-                other_bytes: 8,
-            },
+            work: wire::cuda::Work { launches: 5, ..wire::cuda::Work::default() },
             enter_ns: 1_000_000_000,
             first_ns: 0,
             last_ns: 0,
@@ -304,16 +326,7 @@ mod tests {
             context: 0,
         };
         let text = expose(&[Output::Step { service: "s".into(), step }]);
-        check(
-            &text,
-            &[
-                r#"cuda_launches_total{workload="s",kind="kernel"} 5"#,
-                r#"cuda_launches_total{workload="s",kind="graph"} 1"#,
-                r#"cuda_copy_bytes_total{workload="s",kind="h2d"} 64"#,
-                r#"cuda_copy_bytes_total{workload="s",kind="other"} 8"#,
-                r#"cuda_sync_wait_seconds_sum{workload="s"} 2.0"#,
-            ],
-        );
-        assert!(!text.contains("d2h"), "{text}");
+        check(&text, &[r#"cuda_sync_wait_seconds_sum{workload="s"} 2.0"#]);
+        assert!(!text.contains("cuda_launches_total{"), "{text}");
     }
 }

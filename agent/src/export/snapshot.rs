@@ -74,7 +74,7 @@ pub struct Snapshot {
     /// What processes hold of their memory.
     pub memory: Vec<ProcessMemory>,
     /// Who is on them.
-    pub occupancy: Arc<View>,
+    pub occupancy: View,
     /// Whose work on them is seen.
     pub coverage: Coverage,
     /// Requests that run, by service.
@@ -263,7 +263,7 @@ mod tests {
             nvml: NvmlHealth::default(),
             devices: Devices::default(),
             memory: Vec::new(),
-            occupancy: Arc::default(),
+            occupancy: View::default(),
             coverage: Coverage::default(),
             in_flight,
             tls,

@@ -1,6 +1,6 @@
 //! What is shown: plain values, made once a second and shared with readers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,7 @@ impl Occupancy {
     /// Makes the view anew.
     pub(super) fn show(&mut self) {
         let living = self.processes.iter().filter(|(_, process)| process.ended_ns.is_none());
-        let view = View {
+        self.view = View {
             processes: living.map(|(&pid, process)| on_gpu(pid, process)).collect(),
             contention: self.contention(),
             overlaps: self
@@ -113,7 +113,6 @@ impl Occupancy {
                 .collect(),
             neighbours: self.neighbours.events().cloned().collect(),
         };
-        self.view = Arc::new(view);
     }
 
     fn contention(&self) -> BTreeMap<String, Vec<Contention>> {

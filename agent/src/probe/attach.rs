@@ -15,7 +15,7 @@ use std::{
 use aya::{
     Ebpf,
     programs::{
-        RawTracePoint, UProbe,
+        RawTracePoint, RawTracePointRunOptions, TestRun as _, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
@@ -74,6 +74,12 @@ pub fn loses(program: Program) -> &'static str {
             "new processes are noticed only by the next scan"
         }
         names::PROG_SYNC_RETURN | names::PROG_SYNC_ENTER => "GPU steps are not seen",
+        names::PROG_QUERY_RETURN | names::PROG_QUERY_ENTER => "waits by polling are no steps",
+        names::PROG_BEGIN_RETURN | names::PROG_BEGIN_ENTER => {
+            "captured launches count as work, and new streams as old ones"
+        }
+        names::PROG_END => "captures and streams seem to go on for ever",
+        names::PROG_TALLY => "work that nobody waits for is counted when its process ends, and not before",
         names::PROG_MEMORY_RETURN | names::PROG_MEMORY_ENTER => "device memory calls are not seen",
         names::PROG_RESOLVE_RETURN | names::PROG_RESOLVE_ENTER => {
             "calls by addresses that are not those of exported functions are not seen"
@@ -133,12 +139,11 @@ pub enum Inner {
 impl Attacher {
     /// All verdicts: tracepoints, then programs that never attach anywhere, then libraries.
     pub fn verdicts(&self) -> Vec<ProbeVerdict> {
-        let refused = self.refused.iter().filter(|(program, _)| uprobes().any(|one| one == **program)).map(
-            |(program, why)| {
-                let intent = Intent { program, target: "any library".to_owned(), loses: loses(program) };
-                judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
-            },
-        );
+        let is_own = |program: Program| program == names::PROG_TALLY || uprobes().any(|one| one == program);
+        let refused = self.refused.iter().filter(|(program, _)| is_own(program)).map(|(program, why)| {
+            let intent = Intent { program, target: "any library".to_owned(), loses: loses(program) };
+            judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
+        });
         let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
         self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
     }
@@ -292,6 +297,16 @@ impl Attacher {
     pub fn detach(&mut self, id: FileId) {
         if let Some(library) = self.libraries.remove(&id) {
             detach::in_background(library.links);
+        }
+    }
+
+    /// Has the kernel side tell the work that nobody has waited for.
+    pub fn tally(&mut self) {
+        let program: Option<&mut RawTracePoint> =
+            self.bpf.program_mut(names::PROG_TALLY).and_then(|program| program.try_into().ok());
+        let Some(program) = program.filter(|_| !self.refused.contains_key(names::PROG_TALLY)) else { return };
+        if let Err(error) = program.test_run(RawTracePointRunOptions::new()) {
+            tracing::debug!(error = chain(&error), "work that nobody waits for is counted later");
         }
     }
 

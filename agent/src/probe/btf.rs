@@ -231,9 +231,10 @@ impl Btf {
             task_pid: self.offset("task_struct.pid")?,
             // A bit field on old kernels.
             protocol: self.offset("sock.sk_protocol").unwrap_or(0),
+            sock_shutdown: self.offset("sock.sk_shutdown").unwrap_or(0),
             ..self.descriptor_offsets(self.network_offsets().unwrap_or_default())
         })
-        .map(|offsets| self.with_unix(offsets))
+        .map(|offsets| self.with_unix(self.with_threads(offsets)))
     }
 
     /// Adds those for unix sockets, if all of them are there.
@@ -244,12 +245,19 @@ impl Btf {
                 unix_peer: self.offset("unix_sock.peer")?,
                 unix_address: self.offset("unix_sock.addr")?,
                 sock_socket: self.offset("sock.sk_socket")?,
-                sock_shutdown: self.offset("sock.sk_shutdown").unwrap_or(0),
                 socket_inode: inode - self.offset("socket_alloc.socket")?,
                 ..offsets
             })
         };
         unix().unwrap_or(offsets)
+    }
+
+    /// Adds those that tell whether a process has threads left, if both are there.
+    fn with_threads(&self, offsets: Offsets) -> Offsets {
+        match (self.offset("task_struct.signal"), self.offset("signal_struct.live")) {
+            (Ok(task_signal), Ok(signal_live)) => Offsets { task_signal, signal_live, ..offsets },
+            _ => offsets,
+        }
     }
 
     /// The offsets that lead from a file descriptor to its socket, beside these others; 0 where one is not there.

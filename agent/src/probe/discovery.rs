@@ -133,6 +133,7 @@ impl Discovery {
                 }
             }
             if now >= next_counters {
+                self.attacher.tally();
                 self.output.counters();
                 next_counters = now + COUNTERS_EVERY;
             }

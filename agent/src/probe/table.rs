@@ -3,13 +3,18 @@
 //! A function with a known shape is one more row here and no new kernel code: the row's cookie tells the program
 //! what the function does and where its arguments are (System V x86-64). The row number is what records carry.
 
+mod arrays;
 mod context;
 mod copy;
+mod described;
 mod launch;
+mod life;
 mod memory;
 mod memory_other;
 mod memory_range;
+mod memset;
 mod order;
+mod query;
 mod rare;
 mod resolve;
 mod runtime;
@@ -37,9 +42,9 @@ pub struct Row {
     pub symbols: &'static [Symbol],
     /// Where the stream handle is.
     pub stream: Loc,
-    /// Where the number of bytes is.
+    /// Where the number of bytes is, or what [`Class`] says.
     pub bytes: Loc,
-    /// Where the event, graph or address is.
+    /// Where the event, graph or address is, or what [`Class`] says.
     pub object: Loc,
     /// Where the other thing is of which a memory row's class tells; takes the place of the stream in the cookie.
     pub other: Loc,
@@ -84,10 +89,18 @@ impl Row {
     pub const fn programs(&self) -> &'static [Program] {
         match self.class {
             Class::Launch | Class::GraphLaunch => &[names::PROG_LAUNCH],
-            Class::CopyH2D | Class::CopyD2H | Class::CopyD2D | Class::CopyAny if self.blocking => {
-                &[names::PROG_SYNC_ENTER, names::PROG_SYNC_RETURN]
-            }
-            Class::CopyH2D | Class::CopyD2H | Class::CopyD2D | Class::CopyAny => &[names::PROG_COPY],
+            _ if self.blocking => &[names::PROG_SYNC_ENTER, names::PROG_SYNC_RETURN],
+            Class::CopyH2D
+            | Class::CopyD2H
+            | Class::CopyD2D
+            | Class::CopyAny
+            | Class::Copy2D
+            | Class::Copy3D
+            | Class::CopyBatch
+            | Class::Memset => &[names::PROG_COPY],
+            Class::QueryEvent | Class::QueryStream => &[names::PROG_QUERY_ENTER, names::PROG_QUERY_RETURN],
+            Class::CaptureBegin | Class::StreamCreate => &[names::PROG_BEGIN_ENTER, names::PROG_BEGIN_RETURN],
+            Class::CaptureEnd | Class::Destroy => &[names::PROG_END],
             Class::SyncStream | Class::SyncEvent | Class::SyncContext => {
                 &[names::PROG_SYNC_ENTER, names::PROG_SYNC_RETURN]
             }
@@ -157,7 +170,12 @@ const GROUPS: &[&[Row]] = &[
     launch::ROWS,
     sync::ROWS,
     order::ROWS,
+    query::ROWS,
+    life::ROWS,
     copy::ROWS,
+    arrays::ROWS,
+    described::ROWS,
+    memset::ROWS,
     memory::ROWS,
     memory_range::ROWS,
     memory_other::ROWS,

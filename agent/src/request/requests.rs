@@ -12,7 +12,8 @@ use super::{
     live::{First, Live},
     nesting::{Begun, Nesting},
     record::{Confidence, Outcome},
-    service::{Choice, Service},
+    service::Choice,
+    services::Services,
     step::StepInfo,
 };
 use crate::{
@@ -22,8 +23,6 @@ use crate::{
 
 /// Requests in flight that are remembered.
 const LIVE_KEPT: usize = 65_536;
-/// Services that are remembered.
-const SERVICES_KEPT: usize = 1024;
 
 /// Counters of losses after which a step or a request may be missing.
 const LOSSES: [Counter; 4] = [Counter::DropSocket, Counter::DropStep, Counter::DropProcess, Counter::MapFull];
@@ -37,6 +36,8 @@ pub enum Settled {
     Delivered(ExchangeId, Option<Delivery>),
     /// A GPU step of a process of a service, of whatever work.
     Step(ServiceId, cuda::Step),
+    /// Work of a process of a service that was not counted before, and captured launches.
+    Counted(ServiceId, cuda::Work, u64),
     /// A memory call of a process of a service.
     Memory(ServiceId, wire::memory::Call),
 }
@@ -79,7 +80,7 @@ pub struct Inner {
 #[derive(Debug, Default)]
 pub struct Requests {
     live: BTreeMap<ExchangeId, Live>,
-    services: BTreeMap<ServiceId, Service>,
+    services: Services,
     nesting: Nesting,
     /// Requests that became whole.
     whole: VecDeque<Box<Ended>>,
@@ -120,16 +121,19 @@ impl Requests {
                 self.step(service, &step, health);
                 out.push(Settled::Step(service, step));
             }
+            Tracked::Counted { service, work, captured } => {
+                out.push(Settled::Counted(service, work, captured));
+            }
             Tracked::Memory { service, memory } => {
                 self.memory(service, &memory, health);
                 out.push(Settled::Memory(service, memory));
             }
             // Its steps stop by themselves, and are needed until the requests that they served are over.
-            Tracked::ProcessExit { service, time_ns, .. } => self.prune(service, time_ns),
+            Tracked::ProcessExit { service, last, time_ns, .. } => self.process_left(service, last, time_ns),
             Tracked::WantWhole(_) => {}
             Tracked::Tick { time_ns } => {
                 self.notice_losses(health);
-                self.services.values_mut().for_each(|s| s.prune(time_ns));
+                self.services.prune(time_ns);
                 self.nesting.tick(time_ns, health, &mut self.whole);
                 self.hand_out(health, out);
             }
@@ -144,12 +148,12 @@ impl Requests {
 
     /// Requests in flight, by service; services with none are among them.
     pub fn in_flight(&self) -> impl Iterator<Item = (ServiceId, usize)> {
-        self.services.iter().map(|(id, service)| (*id, service.live.len()))
+        self.services.iter().map(|(id, service)| (id, service.live.len()))
     }
 
     /// A service has no request in flight.
     pub fn is_idle(&self, service: ServiceId) -> bool {
-        self.services.get(&service).is_none_or(|service| service.live.is_empty())
+        self.services.get(service).is_none_or(|service| service.live.is_empty())
     }
 
     /// A request that one in flight seems to be forwarded by takes its place in the books of a common service, so
@@ -158,7 +162,7 @@ impl Requests {
         let Some(outer) = self.nesting.read(id, client, sight) else { return };
         let Some(live) = self.live.get_mut(&outer).filter(|live| live.service == service) else { return };
         live.forwarded = true;
-        if let (Some(service), Some(read)) = (self.services.get_mut(&service), live.read_ns) {
+        if let (Some(service), Some(read)) = (self.services.get_mut(service), live.read_ns) {
             service.live.remove(&(read, outer));
         }
     }
@@ -168,7 +172,7 @@ impl Requests {
             health.limit("requests_in_flight");
             self.forget_oldest();
         }
-        let Some(service) = service(&mut self.services, service_id, health) else { return };
+        let Some(service) = self.services.open(service_id, health) else { return };
         // Only the first of several can have been alone until now.
         if let (1, Some((_, only))) = (service.live.len(), service.live.first())
             && let Some(other) = self.live.get_mut(only)
@@ -194,7 +198,7 @@ impl Requests {
 
     fn content(&mut self, id: ExchangeId, event: ContentEvent, health: &mut Health) {
         let known = self.live.get_mut(&id);
-        let Some((live, service)) = known.and_then(|l| self.services.get_mut(&l.service).map(|s| (l, s)))
+        let Some((live, service)) = known.and_then(|l| self.services.get_mut(l.service).map(|s| (l, s)))
         else {
             health.ignore("content_of_unknown_request");
             return;
@@ -213,7 +217,7 @@ impl Requests {
     }
 
     fn step(&mut self, id: ServiceId, step: &cuda::Step, health: &mut Health) {
-        let Some(service) = service(&mut self.services, id, health) else { return };
+        let Some(service) = self.services.open(id, health) else { return };
         let Some(info) = StepInfo::new(step) else {
             health.ignore("marker_without_launch");
             return;
@@ -224,7 +228,7 @@ impl Requests {
     }
 
     fn memory(&mut self, id: ServiceId, memory: &wire::memory::Call, health: &mut Health) {
-        let Some(service) = service(&mut self.services, id, health) else { return };
+        let Some(service) = self.services.open(id, health) else { return };
         let (process, forgot) = service.process(memory.header.tgid);
         let evicted = process.memory_call(memory.enter_ns, memory.header.time_ns);
         if forgot || evicted {
@@ -256,7 +260,7 @@ impl Requests {
         if exchange.probe || exchange.id.is_some_and(|id| self.nesting.is_inner(id)) {
             return None;
         }
-        self.services.get_mut(&exchange.service?)?.deadlines.over(exchange)
+        self.services.get_mut(exchange.service?)?.deadlines.over(exchange)
     }
 
     /// Hands out the requests that became whole.
@@ -280,7 +284,7 @@ impl Requests {
     fn leave(&mut self, exchange: &Exchange) -> Option<Live> {
         let live = exchange.id.and_then(|id| self.live.remove(&id));
         let id = live.as_ref().map(|l| l.service).or(exchange.service)?;
-        let service = self.services.get_mut(&id)?;
+        let service = self.services.get_mut(id)?;
         let end = exchange.last_byte_out_ns.max(exchange.close_ns);
         if live.as_ref().is_some_and(|live| live.forwarded) {
             return live;
@@ -310,7 +314,7 @@ impl Requests {
 
     /// Processes of the request's own service had steps while it was in flight.
     fn may_work(&self, exchange: &Exchange, live: &Live) -> bool {
-        let service = self.services.get(&live.service);
+        let service = self.services.get(live.service);
         let times = live.read_ns.or(exchange.read_done_ns).zip(exchange.last_byte_out_ns);
         service
             .zip(times)
@@ -320,7 +324,7 @@ impl Requests {
     /// Assigns steps to a request that is over.
     fn settle(&mut self, exchange: &Exchange, live: &Live) -> Assignment {
         let Self { live: all, services, scratch, .. } = self;
-        let Some(service) = services.get_mut(&live.service) else { return Assignment::default() };
+        let Some(service) = services.get_mut(live.service) else { return Assignment::default() };
         let (Some(_), Some(read), Some(end)) =
             (exchange.first_byte_in_ns, live.read_ns.or(exchange.read_done_ns), exchange.last_byte_out_ns)
         else {
@@ -359,15 +363,18 @@ impl Requests {
         self.losses = lost;
     }
 
-    fn prune(&mut self, id: ServiceId, now: u64) {
-        if let Some(service) = self.services.get_mut(&id) {
+    fn process_left(&mut self, id: ServiceId, last: bool, now: u64) {
+        if let Some(service) = self.services.get_mut(id) {
             service.prune(now);
+        }
+        if last {
+            self.services.left(id);
         }
     }
 
     fn forget_oldest(&mut self) {
         let Some((id, live)) = self.live.pop_first() else { return };
-        if let (Some(service), Some(read)) = (self.services.get_mut(&live.service), live.read_ns) {
+        if let (Some(service), Some(read)) = (self.services.get_mut(live.service), live.read_ns) {
             service.live.remove(&(read, id));
             service.cut_off(read);
         }
@@ -382,15 +389,6 @@ fn cut_off(outcome: Option<Outcome>) -> bool {
     )
 }
 
-/// The service with this id; `None`, counted, when there are too many.
-fn service<'a>(
-    services: &'a mut BTreeMap<ServiceId, Service>,
-    id: ServiceId,
-    health: &mut Health,
-) -> Option<&'a mut Service> {
-    if !services.contains_key(&id) && services.len() >= SERVICES_KEPT {
-        health.limit("services");
-        return None;
-    }
-    Some(services.entry(id).or_default())
-}
+#[cfg(test)]
+#[path = "requests/tests.rs"]
+mod tests;

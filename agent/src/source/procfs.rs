@@ -20,6 +20,8 @@ pub use tcp::{Listener, listeners};
 
 /// Most bytes read of one small file (`stat`, `status`, `cgroup`).
 const SMALL: u64 = 64 * 1024;
+/// Most threads of one process that are looked at.
+const MAX_THREADS: usize = 4096;
 /// Most descriptors of one process that are looked at.
 const MAX_DESCRIPTORS: usize = 65_536;
 
@@ -67,9 +69,11 @@ pub struct Stat {
     pub pgrp: u32,
     /// Session.
     pub session: u32,
+    /// Threads that have not ended, and the first one, which stays until they have.
+    pub threads: u32,
     /// Start time in clock ticks since boot: with the pid, the identity of a process.
     pub start_ticks: u64,
-    /// Virtual memory in bytes; 0 for kernel threads. Changes whenever something is mapped.
+    /// Virtual memory in bytes; 0 for kernel threads and for a process whose first thread has ended. Changes whenever something is mapped.
     pub vsize: u64,
 }
 
@@ -110,6 +114,15 @@ impl ProcFs {
         let path = self.path(pid, "stat");
         let text = read_small(&path)?;
         parse_stat(pid, &text).ok_or(ProcError::Malformed { path, what: "fields" })
+    }
+
+    /// Threads of a process, in no order. What the kernel shows of the process under its own number, it shows under each of
+    /// theirs.
+    pub fn threads(&self, pid: u32) -> Result<impl Iterator<Item = u32> + use<>, ProcError> {
+        let folder = self.path(pid, "task");
+        let entries = fs::read_dir(&folder).map_err(|source| read_error(&folder, source))?;
+        let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        Ok(entries.take(MAX_THREADS).filter_map(number))
     }
 
     /// The executable, as the process's own mount namespace names it.
@@ -224,6 +237,7 @@ fn parse_stat(pid: u32, bytes: &[u8]) -> Option<Stat> {
         ppid: small(1)?,
         pgrp: small(2)?,
         session: small(3)?,
+        threads: small(17)?,
         start_ticks: number(19)?,
         vsize: number(20)?,
     })

@@ -183,6 +183,14 @@ impl Accepted {
         }
     }
 
+    /// It is no more, and nothing tells who ended it.
+    pub(super) fn vanished(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        if let Self::Http1(server) = self {
+            server.end_with_connection(at, cx);
+        }
+        self.finish(Ending::OutOfSight, "after_close", at, cx);
+    }
+
     /// Ends what is open; whatever comes after is of no use.
     pub(super) fn finish(&mut self, ending: Ending, why: &'static str, at: Stamp, cx: &mut Context<'_>) {
         match self {

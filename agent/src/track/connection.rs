@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, net::SocketAddr};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use wire::socket::{self, SockId};
 
 use super::{
@@ -48,6 +48,8 @@ struct Connection {
     other: Option<SockId>,
     /// Who has that, as last seen.
     client: Option<Client>,
+    /// The peer has reset it: what had arrived before may still be read, and nothing can be written.
+    reset: bool,
 }
 
 /// The table of connections.
@@ -91,12 +93,13 @@ impl Connections {
         }
     }
 
-    /// A unix socket was closed, which shows when another one is in its place, or when both ends have no more to say.
+    /// A unix socket was closed, which shows when another one is in its place, or when both ends have no more to say. By
+    /// whom, and when, is not known.
     fn leave(&mut self, id: SockId, at: Stamp, cx: &mut Context<'_>) {
         let Some(mut connection) = self.table.remove(&id) else { return };
         cx.client = connection.client;
         if let Role::Server(server) = &mut connection.role {
-            server.finish(Ending::ServerGone, "after_close", at, cx);
+            server.vanished(at, cx);
             server.give_up_deliveries(cx);
         }
         connection.open.iter().for_each(|open| self.ends.remove(open));
@@ -147,7 +150,8 @@ impl Connections {
         match &mut connection.role {
             // It stays one, since its last answer may not be acknowledged yet.
             Role::Server(server) => {
-                if let Some(why) = server.closed() {
+                let in_vain = connection.reset && data.dir == socket::DIR_SEND && data.result > 0;
+                if let Some(why) = server.closed().or(in_vain.then_some("after_close")) {
                     return drop_payload(payload, why, cx);
                 }
                 server.data(data, payload, cx);
@@ -215,7 +219,8 @@ impl Connections {
         let Some(connection) = self.table.get_mut(&state.id) else { return };
         connection.client = cx.client;
         connection.last_ns = state.header.time_ns;
-        let local = state.header.tgid != 0 && state.header.tgid == connection.tgid;
+        // Whichever process of the server has it.
+        let local = state.header.tgid != 0;
         if let Role::Server(server) = &mut connection.role {
             server.state(state, local, cx);
         }
@@ -227,15 +232,19 @@ impl Connections {
         }
         // Its port is free for others.
         connection.open.iter().for_each(|open| self.ends.remove(open));
-        if matches!(state.old, socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT) {
-            // After a reset a write may still return; without this entry it would look like a new connection.
-            connection.role = Role::Ignored("after_close");
+        if !local && matches!(state.old, socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT) {
+            // After a reset calls still return; without this entry they would look like a new connection.
+            connection.reset = true;
+            if !matches!(connection.role, Role::Server(_)) {
+                connection.role = Role::Ignored("after_close");
+            }
         } else {
             self.table.remove(&state.id);
         }
     }
 
-    /// A process ended, and the exchanges it had.
+    /// The last process of a service ended, and the exchanges it had. While others run, they may have the same
+    /// connections, and these tell when they end.
     pub(super) fn exit(&mut self, pid: u32, at: Stamp, cx: &mut Context<'_>) {
         let serves = |c: &Connection| matches!(&c.role, Role::Server(server) if server.serves(pid));
         self.finish(serves, Ending::ServerGone, "after_exit", at, cx);
@@ -265,17 +274,21 @@ impl Connections {
         }
     }
 
-    /// Adds a connection; when the table is full, the sixteenth that was idle longest goes.
+    /// Adds a connection; when the table is full, a sixteenth goes: first what is over, then what was idle longest.
     fn insert(&mut self, id: SockId, connection: Connection, at: Stamp, cx: &mut Context<'_>) {
         if self.table.len() >= self.max && !self.table.contains_key(&id) {
-            let mut last: Vec<u64> = self.table.values().map(|c| c.last_ns).collect();
-            let nth = last.len() / 16;
-            let (_, limit, _) = last.select_nth_unstable(nth);
+            let mut use_of: Vec<_> = self.table.values().map(Connection::uses).collect();
+            let nth = use_of.len() / 16;
+            let (_, limit, _) = use_of.select_nth_unstable(nth);
             let limit = *limit;
-            self.finish(|c| c.last_ns <= limit, Ending::OutOfSight, "connection_evicted", at, cx);
+            // Those that go, since finishing changes what they are.
+            let is_out = |c: &Connection| c.uses() <= limit;
+            let out: FxHashSet<SockId> =
+                self.table.iter().filter(|(_, c)| is_out(c)).map(|(id, _)| *id).collect();
+            self.finish(is_out, Ending::OutOfSight, "connection_evicted", at, cx);
             let ends = &mut self.ends;
-            self.table.retain(|_, c| {
-                let stays = c.last_ns > limit;
+            self.table.retain(|id, c| {
+                let stays = !out.contains(id);
                 c.open.iter().filter(|_| !stays).for_each(|open| ends.remove(open));
                 stays
             });
@@ -288,7 +301,20 @@ impl Connections {
 impl Connection {
     fn new(role: Role, at: Stamp) -> Self {
         let Stamp { time_ns: last_ns, tgid, .. } = at;
-        Self { role, open: None, tgid, writer_tid: 0, last_ns, other: None, client: None }
+        Self { role, open: None, tgid, writer_tid: 0, last_ns, other: None, client: None, reset: false }
+    }
+
+    /// How much is lost with it: nothing if it is over, more if it is open, most if something is going on; and when it
+    /// was used last.
+    fn uses(&self) -> (u8, u64) {
+        let worth = match &self.role {
+            Role::Ignored("client_side") => 1,
+            Role::Ignored(_) => 0,
+            Role::Server(server) if server.oldest().is_some() => 2,
+            Role::Server(server) if self.reset || server.closed().is_some() => 0,
+            Role::Server(_) | Role::Unknown | Role::Unix => 1,
+        };
+        (worth, self.last_ns)
     }
 
     /// It carries exchanges, as far as is known.

@@ -59,7 +59,7 @@ pub(super) fn address(family: u16, bytes: &[u8; 16]) -> Option<IpAddr> {
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     table: FxHashMap<End, SockId>,
-    /// Unix sockets by their address in the kernel: nothing tells when they are closed.
+    /// Unix sockets by their address in the kernel: where nobody reads the end, nothing tells when they are closed.
     unix: FxHashMap<u64, SockId>,
 }
 

@@ -125,6 +125,15 @@ pub enum Tracked {
         /// The step.
         step: cuda::Step,
     },
+    /// Work of a process of a service that was not counted before.
+    Counted {
+        /// Its service.
+        service: ServiceId,
+        /// The work.
+        work: cuda::Work,
+        /// Launches that went into a capture instead.
+        captured: u64,
+    },
     /// A memory call of a process that belongs to a service.
     Memory {
         /// Its service.
@@ -138,6 +147,8 @@ pub enum Tracked {
         service: ServiceId,
         /// The process.
         pid: u32,
+        /// No process of the service is left, as far as is known.
+        last: bool,
         /// When.
         time_ns: u64,
     },

@@ -9,7 +9,7 @@ use super::ServiceId;
 use crate::{decode::ProcessSeen, health::Health};
 
 /// Services that are told apart in one run.
-const MAX_SERVICES: usize = 4096;
+pub(super) const MAX_SERVICES: usize = 4096;
 /// Listening ports remembered per service.
 const MAX_PORTS: usize = 256;
 /// Ended processes whose name is still known, for records that are finished after them.
@@ -33,6 +33,8 @@ struct Service {
     name: String,
     /// Processes of it in the table, those that ended lately among them. Without any, it is forgotten.
     processes: usize,
+    /// Those of them that have not ended.
+    living: usize,
     ports: FxHashSet<(u32, u16)>,
 }
 
@@ -135,15 +137,18 @@ impl Processes {
             }
             return Some(*id);
         }
-        if self.services.len() == MAX_SERVICES {
-            health.ignore("service_table_full");
-            return None;
+        while self.services.len() >= MAX_SERVICES {
+            let Some(oldest) = self.ended.pop_front() else {
+                health.ignore("service_table_full");
+                return None;
+            };
+            self.forget(oldest);
         }
         let id = ServiceId(self.next_service);
         self.next_service = self.next_service.checked_add(1)?;
         let (key, name) = (key.to_owned(), name.to_owned());
         self.by_key.insert(key.clone(), id);
-        self.services.insert(id, Service { key, name, processes: 0, ports: FxHashSet::default() });
+        self.services.insert(id, Service { key, name, processes: 0, living: 0, ports: FxHashSet::default() });
         Some(id)
     }
 
@@ -166,10 +171,29 @@ impl Processes {
         }
         if let Some(service) = self.services.get_mut(&process.service) {
             service.processes += 1;
+            service.living += 1;
         }
         if let Some(before) = self.by_pid.insert(pid, process) {
+            self.ended_one(before.service, !before.ended);
             self.leave(before.service);
         }
+    }
+
+    /// One process of the service has ended, if it `was_living`.
+    fn ended_one(&mut self, id: ServiceId, was_living: bool) {
+        if let Some(service) = self.services.get_mut(&id).filter(|_| was_living) {
+            service.living = service.living.saturating_sub(1);
+        }
+    }
+
+    /// A process of the service runs, as far as is known.
+    pub(super) fn is_living(&self, id: ServiceId) -> bool {
+        self.services.get(&id).is_some_and(|service| service.living > 0)
+    }
+
+    /// The service has processes, or had some lately.
+    pub(super) fn knows(&self, id: ServiceId) -> bool {
+        self.services.contains_key(&id)
     }
 
     /// One process of the service less.
@@ -231,6 +255,7 @@ impl Processes {
         process.ended = true;
         process.ended_ns = time_ns;
         let service = process.service;
+        self.ended_one(service, true);
         self.ended.push_back(pid);
         if self.ended.len() > MAX_ENDED
             && let Some(oldest) = self.ended.pop_front()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use wire::tls::{self, Verdict};
 
-use super::ServiceId;
+use super::{ServiceId, process::MAX_SERVICES};
 
 /// What was found out about the TLS of one service, since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -48,8 +48,11 @@ pub(super) struct Secure {
 }
 
 impl Secure {
-    /// Adds a finding about a service. (There are as many as [`super::process`] knows services.)
-    pub(super) fn found(&mut self, service: ServiceId, verdict: &Verdict) {
+    /// Adds a finding about a service. Those of services that are not `known` any more make room.
+    pub(super) fn found(&mut self, service: ServiceId, verdict: &Verdict, known: impl Fn(ServiceId) -> bool) {
+        if self.services.len() >= MAX_SERVICES {
+            self.services.retain(|id, _| known(*id));
+        }
         let counts = self.services.entry(service).or_default();
         match verdict.finding {
             tls::SEEN => counts.connections += 1,

@@ -352,15 +352,19 @@ impl Server {
         let at = Stamp::from(&state.header);
         match (state.old, state.new) {
             (_, socket::tcp::CLOSE_WAIT) => self.exchanges.client_closed(at.time_ns),
+            // A reset by the client. What had arrived may still be read, and is told as well.
+            (socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) if !local => {
+                self.exchanges.client_closed(at.time_ns);
+                self.exchanges.finish_all(Ending::ClientGone, at, cx);
+            }
             // From there to the end means that the client had closed, though it may not have been said: it is only
             // said of connections from which something was read.
             (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
                 self.exchanges.client_closed(at.time_ns);
-                // The server's own close would have led by another state: it was reset.
-                self.exchanges.let_go(Ending::ClientGone, cx);
                 self.server_closed(at, cx);
             }
-            (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
+            // Nothing more is read of what had arrived before the reset.
+            (socket::tcp::CLOSE, socket::tcp::CLOSE) => {
                 self.finish(Ending::ClientGone, "after_close", at, cx);
             }
             (_, socket::tcp::FIN_WAIT1 | socket::tcp::CLOSE) => self.server_closed(at, cx),
@@ -370,10 +374,15 @@ impl Server {
 
     /// The server closed: an answer that ends with the connection is complete, any other is not.
     fn server_closed(&mut self, at: Stamp, cx: &mut Context<'_>) {
+        self.end_with_connection(at, cx);
+        self.finish(Ending::ServerGone, "after_close", at, cx);
+    }
+
+    /// An answer that ends with the connection is complete.
+    pub(super) fn end_with_connection(&mut self, at: Stamp, cx: &mut Context<'_>) {
         if self.responses.until_close() {
             self.exchanges.response_end(at, &mut self.deliveries, cx);
         }
-        self.finish(Ending::ServerGone, "after_close", at, cx);
     }
 
     /// Ends what is open; whatever comes after is of no use.

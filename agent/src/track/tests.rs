@@ -1,6 +1,7 @@
 //! Whole connections: records in, [`super::Tracked`] values out.
 
 mod apis;
+mod closes;
 mod ends;
 mod framing;
 mod http2;

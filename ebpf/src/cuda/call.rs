@@ -18,12 +18,21 @@ pub(crate) struct SyncCall {
     pub(crate) stream: Word,
     /// Handle of the event waited for, 0 for none.
     pub(crate) event: Word,
-    /// 1 if it covers every stream of the context; `clock` is not used then.
-    pub(crate) is_wide: Word,
-    /// The context whose streams it covers then; 0 covers those of all.
+    /// `COVER_*`.
+    pub(crate) cover: Word,
+    /// 1 if it is a poll.
+    pub(crate) is_polled: Word,
+    /// The context whose streams it covers, unless it is by `clock`; 0 covers those of all.
     pub(crate) context: Word,
     pub(crate) clock: Clock,
 }
+
+/// What `clock` says.
+pub(crate) const COVER_CLOCK: u64 = 0;
+/// Every stream of the context.
+pub(crate) const COVER_ALL: u64 = 1;
+/// Every stream of the context that is in order with the legacy one.
+pub(crate) const COVER_LEGACY: u64 = 2;
 
 /// A memory call.
 #[repr(C)]

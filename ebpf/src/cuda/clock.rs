@@ -2,7 +2,10 @@
 
 use core::ptr;
 
+use super::capture::Membership;
+use super::query::Polls;
 use super::stream::{Stream, StreamKey, Totals, find};
+use crate::atomic::Word;
 use crate::emit::count;
 use wire::counter::Counter;
 
@@ -54,6 +57,14 @@ impl Mark {
 pub(crate) struct Clock {
     pub(crate) own: Mark,
     pub(crate) dependencies: [Mark; DEPENDENCIES],
+    /// 1 if there were more dependencies than are kept.
+    pub(crate) missed: Word,
+    /// Of an event: how often it was recorded.
+    pub(crate) sequence: Word,
+    /// Of an event: polls since it was recorded.
+    pub(crate) polls: Polls,
+    /// Of an event: the capture in which it was recorded; then it holds nothing else.
+    pub(crate) capture: Membership,
 }
 
 impl Clock {
@@ -62,14 +73,26 @@ impl Clock {
     pub(crate) fn take(&self, key: &StreamKey, stream: &Stream) {
         self.own.set_stream(key);
         stream.snapshot(&self.own.totals);
+        self.missed.set(stream.missed.get());
+        stream.missed.set(0);
         for (mine, theirs) in self.dependencies.iter().zip(&stream.dependencies) {
             mine.copy_from(theirs);
+        }
+    }
+
+    /// Holds nothing: what was recorded is part of a capture.
+    #[inline(never)]
+    pub(crate) fn clear(&self) {
+        self.own.set_stream(&StreamKey::NONE);
+        for mark in &self.dependencies {
+            mark.set_stream(&StreamKey::NONE);
         }
     }
 
     #[inline(never)]
     pub(crate) fn copy_from(&self, other: &Self) {
         self.own.copy_from(&other.own);
+        self.missed.set(other.missed.get());
         for (mine, theirs) in self.dependencies.iter().zip(&other.dependencies) {
             mine.copy_from(theirs);
         }
@@ -95,6 +118,9 @@ impl Stream {
     #[inline(never)]
     pub(crate) fn depend_on(&self, key: &StreamKey, clock: &Clock) {
         self.depend_on_mark(key, &clock.own);
+        if clock.missed.get() != 0 {
+            self.missed.set(1);
+        }
         for mark in &clock.dependencies {
             self.depend_on_mark(key, mark);
         }
@@ -107,7 +133,10 @@ impl Stream {
         }
         match self.dependency(&mark.stream) {
             Some(slot) => slot.copy_from(mark),
-            None => count(Counter::DependencyFull),
+            None => {
+                self.missed.set(1);
+                count(Counter::DependencyFull);
+            }
         }
     }
 

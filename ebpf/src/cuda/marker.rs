@@ -8,14 +8,16 @@ use aya_ebpf::programs::RetProbeContext;
 use wire::Kind;
 use wire::cookie::{Argument, Class};
 use wire::counter::Counter;
-use wire::cuda::Step;
+use wire::cuda::{CountedStep, STEP_POLLED, STEP_STREAM_UNKNOWN, STEP_WORK_MISSED};
 
 use super::arguments::{Entry, cookie};
-use super::call::{SyncCall, begin_sync, current_sync};
+use super::call::{COVER_ALL, COVER_CLOCK, COVER_LEGACY, SyncCall, begin_sync, current_sync};
 use super::claim::Claim;
+use super::copy;
+use super::list::{for_each, is_incomplete};
 use super::order::find_event;
-use super::stream::{EventKey, Stream, StreamKey, find, find_or_make, for_each};
-use super::{context, is_watched, watched, work};
+use super::stream::{EventKey, KIND_FREE, KIND_UNKNOWN, Stream, StreamKey, find, find_or_make};
+use super::{context, is_watched, watched};
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::SYNC_CALLS;
 use crate::scope::Task;
@@ -24,25 +26,41 @@ use crate::scope::Task;
 pub(crate) fn enter(entry: Entry) -> Outcome {
     let task = Task::current();
     watched(task, entry.cookie.row())?;
+    let class = entry.class()?;
+    if matches!(class, Class::SyncContext | Class::SyncStream | Class::SyncEvent) {
+        return wait(entry, task, class);
+    }
+    let key = StreamKey::new(task, entry.argument(Argument::Stream)?, entry.cookie.flags());
+    let stream = find_or_make(&key)?;
+    if !copy::account(entry, stream)? {
+        return Ok(());
+    }
+    // A copy that waits for itself.
+    cover_stream(&key, stream, task, begin(entry, task)?);
+    Ok(())
+}
+
+#[inline(always)]
+fn begin(entry: Entry, task: Task) -> Result<&'static SyncCall, Stop> {
     let call = begin_sync(task)?;
     // SAFETY: always valid.
     call.enter_ns.set(unsafe { bpf_ktime_get_ns() });
     call.row.set(u64::from(entry.cookie.row()));
-    let class = entry.class()?;
+    Ok(call)
+}
+
+#[inline(always)]
+fn wait(entry: Entry, task: Task, class: Class) -> Outcome {
+    let call = begin(entry, task)?;
     match class {
         Class::SyncContext => {
-            cover_all(task, call);
+            cover_all(task, call, COVER_ALL);
             Ok(())
         }
         Class::SyncEvent => cover_event(task, call, entry.argument(Argument::Object)?),
         _ => {
             let key = StreamKey::new(task, entry.argument(Argument::Stream)?, entry.cookie.flags());
-            let stream = find_or_make(&key)?;
-            if !matches!(class, Class::SyncStream) {
-                // A copy that waits for itself.
-                work::account_copy(entry, stream)?;
-            }
-            cover_stream(&key, stream, task, call);
+            cover_stream(&key, find_or_make(&key)?, task, call);
             Ok(())
         }
     }
@@ -57,24 +75,23 @@ fn cover_event(task: Task, call: &SyncCall, handle: u64) -> Outcome {
     Ok(())
 }
 
-/// The legacy stream is in order with all others of its context.
+/// The legacy stream is in order with all others of its context, unless they were made to be independent of it.
 #[inline(never)]
 fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
     call.stream.set(key.handle());
     if key.is_legacy() {
-        cover_all(task, call);
+        cover_all(task, call, COVER_LEGACY);
     } else {
         call.clock.take(key, stream);
     }
 }
 
 #[inline(never)]
-fn cover_all(task: Task, call: &SyncCall) {
-    let context = context::current(task);
-    call.is_wide.set(1);
-    call.context.set(context);
+fn cover_all(task: Task, call: &SyncCall, cover: u64) {
+    call.cover.set(cover);
+    call.context.set(context::current(task));
     for_each(task.tgid(), |_, stream| {
-        if stream.is_of(context) {
+        if is_covered(stream, call) {
             stream.snapshot(&stream.wide);
         }
     });
@@ -86,31 +103,50 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
     if !is_watched(task) {
         return Err(Stop::Quiet);
     }
-    let call = current_sync(task, cookie(context).row())?;
-    let outcome = if is_pending(task, call) { emit(task, call, context.ret()) } else { Ok(()) };
+    let cookie = cookie(context);
+    let call = match current_sync(task, cookie.row()) {
+        Ok(call) => call,
+        // Only its arguments told that it does not wait.
+        Err(_) if matches!(cookie.class(), Some(Class::Copy2D | Class::Copy3D)) => return Err(Stop::Quiet),
+        Err(stop) => return Err(stop),
+    };
+    let outcome = finish(task, call, context.ret());
     let _ = SYNC_CALLS.remove(task.0);
     outcome
 }
 
+/// Ends a wait: a step, if it proved any work finished.
+#[inline(always)]
+pub(crate) fn finish(task: Task, call: &SyncCall, result: u32) -> Outcome {
+    if is_pending(task, call) { emit(task, call, result) } else { Ok(()) }
+}
+
 #[inline(never)]
 fn is_pending(task: Task, call: &SyncCall) -> bool {
-    if call.is_wide.get() == 0 {
+    if call.cover.get() == COVER_CLOCK {
         return call.clock.is_pending();
     }
-    let (context, mut pending) = (call.context.get(), false);
-    for_each(task.tgid(), |_, stream| pending |= stream.is_of(context) && is_wide_pending(stream));
+    let mut pending = false;
+    for_each(task.tgid(), |_, stream| pending |= is_wide_pending(stream, call));
     pending
 }
 
 #[inline(never)]
-fn is_wide_pending(stream: &Stream) -> bool {
-    stream.claimed_operations() < stream.wide.operations()
+fn is_wide_pending(stream: &Stream, call: &SyncCall) -> bool {
+    is_covered(stream, call) && stream.claimed_operations() < stream.wide.operations()
+}
+
+/// Whether a wait that is not by its clock covers it.
+#[inline(always)]
+fn is_covered(stream: &Stream, call: &SyncCall) -> bool {
+    let is_in_order = call.cover.get() == COVER_ALL || stream.kind.get() != KIND_FREE;
+    is_in_order && stream.is_of(call.context.get())
 }
 
 /// The context of the stream waited for, else the thread's own.
 #[inline(never)]
 fn context_of(task: Task, call: &SyncCall) -> u64 {
-    let stream = if call.is_wide.get() == 0 { find(&call.clock.own.stream) } else { None };
+    let stream = if call.cover.get() == COVER_CLOCK { find(&call.clock.own.stream) } else { None };
     match stream.map_or(0, |stream| stream.context.get()) {
         0 => context::current(task),
         context => context,
@@ -120,29 +156,22 @@ fn context_of(task: Task, call: &SyncCall) -> u64 {
 /// Work is claimed only once there is room for its record; without room it stays for the next marker.
 #[inline(never)]
 fn emit(task: Task, call: &SyncCall, result: u32) -> Outcome {
-    let mut entry = reserve::<Step>(Counter::DropStep)?;
-    let step = entry.as_mut_ptr();
-    // SAFETY: `step` is the reserved entry; every byte of it is written here or by `Claim`.
+    let mut entry = reserve::<CountedStep>(Counter::DropStep)?;
+    let record = entry.as_mut_ptr();
+    // SAFETY: `record` is the reserved entry; every byte of it is written here or by `Claim`.
     let claim = unsafe {
-        write_header(&raw mut (*step).header, Kind::Step, size_of::<Step>(), bpf_ktime_get_ns(), task);
+        let step = &raw mut (*record).step;
+        let now = bpf_ktime_get_ns();
+        write_header(&raw mut (*step).header, Kind::Step, size_of::<CountedStep>(), now, task);
         (*step).enter_ns = call.enter_ns.get();
         (*step).stream = call.stream.get();
         (*step).event = call.event.get();
         (*step).row = call.row.get() as u16;
         (*step).result = result;
         (*step).context = context_of(task, call);
-        Claim::begin(step)
+        Claim::begin(record)
     };
-    if call.is_wide.get() == 0 {
-        claim.take_clock(&call.clock);
-    } else {
-        let context = call.context.get();
-        for_each(task.tgid(), |_, stream| {
-            if stream.is_of(context) {
-                claim.take(stream, &stream.wide);
-            }
-        });
-    }
+    take(task, call, claim);
     if claim.is_empty() {
         // Another thread's marker was faster.
         entry.discard(BPF_RB_NO_WAKEUP.into());
@@ -150,4 +179,29 @@ fn emit(task: Task, call: &SyncCall, result: u32) -> Outcome {
         submit(entry);
     }
     Ok(())
+}
+
+#[inline(never)]
+fn take(task: Task, call: &SyncCall, claim: Claim) {
+    if call.is_polled.get() != 0 {
+        claim.flag(STEP_POLLED);
+    }
+    if call.cover.get() == COVER_CLOCK {
+        return claim.take_clock(&call.clock);
+    }
+    if is_incomplete(task.tgid()) {
+        claim.flag(STEP_WORK_MISSED);
+    }
+    for_each(task.tgid(), |_, stream| take_wide(claim, stream, call));
+}
+
+#[inline(never)]
+fn take_wide(claim: Claim, stream: &Stream, call: &SyncCall) {
+    if !is_wide_pending(stream, call) {
+        return;
+    }
+    if call.cover.get() == COVER_LEGACY && stream.kind.get() == KIND_UNKNOWN {
+        claim.flag(STEP_STREAM_UNKNOWN);
+    }
+    claim.take(stream, &stream.wide);
 }

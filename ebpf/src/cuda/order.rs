@@ -5,7 +5,7 @@ use wire::counter::Counter;
 
 use super::arguments::Entry;
 use super::clock::Clock;
-use super::stream::{EventKey, StreamKey, find_or_make};
+use super::stream::{EventKey, Stream, StreamKey, find_or_make};
 use super::{watched, zeroed};
 use crate::emit::{Outcome, Stop};
 use crate::maps::CUDA_EVENTS;
@@ -19,11 +19,24 @@ pub(crate) fn record(entry: Entry) -> Outcome {
     let handle = entry.argument(Argument::Object)?;
     let clock = find_or_make_event(&EventKey { tgid: task.tgid(), reserved: 0, handle })?;
     let key = StreamKey::new(task, entry.argument(Argument::Stream)?, entry.cookie.flags());
-    clock.take(&key, find_or_make(&key)?);
+    take(clock, &key, find_or_make(&key)?);
     Ok(())
 }
 
-/// What the event holds comes before the stream's future.
+#[inline(never)]
+fn take(clock: &Clock, key: &StreamKey, stream: &Stream) {
+    clock.sequence.add(1);
+    if stream.is_capturing() {
+        clock.capture.join(&stream.capture);
+        clock.clear();
+    } else {
+        clock.capture.leave();
+        clock.take(key, stream);
+    }
+}
+
+/// What the event holds comes before the stream's future; or the stream becomes part of the capture that the event is
+/// part of.
 #[inline(always)]
 pub(crate) fn wait(entry: Entry) -> Outcome {
     let task = Task::current();
@@ -31,7 +44,12 @@ pub(crate) fn wait(entry: Entry) -> Outcome {
     let handle = entry.argument(Argument::Object)?;
     let clock = find_event(&EventKey { tgid: task.tgid(), reserved: 0, handle })?;
     let key = StreamKey::new(task, entry.argument(Argument::Stream)?, entry.cookie.flags());
-    find_or_make(&key)?.depend_on(&key, clock);
+    let stream = find_or_make(&key)?;
+    if clock.capture.is_any() {
+        stream.capture.join(&clock.capture);
+    } else {
+        stream.depend_on(&key, clock);
+    }
     Ok(())
 }
 

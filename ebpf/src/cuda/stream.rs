@@ -3,11 +3,14 @@
 use wire::cookie::FLAG_PER_THREAD;
 use wire::counter::Counter;
 
+use super::capture::Membership;
 use super::clock::{DEPENDENCIES, Mark};
+use super::list::enlist;
+use super::query::Polls;
 use super::{context, zeroed};
 use crate::atomic::Word;
-use crate::emit::{Stop, count};
-use crate::maps::{STREAM_LISTS, STREAMS};
+use crate::emit::Stop;
+use crate::maps::{STREAM_KINDS, STREAMS};
 use crate::scope::Task;
 
 /// `CU_STREAM_LEGACY`; handle 0 means the same.
@@ -43,7 +46,10 @@ impl StreamKey {
         }
     }
 
-    /// Waiting for it waits for every other stream of its context.
+    /// No stream.
+    pub(crate) const NONE: Self = Self { tgid: 0, tid: 0, handle: 0 };
+
+    /// Waiting for it waits for every stream of its context but those that were made to be independent of it.
     #[inline(always)]
     pub(crate) fn is_legacy(&self) -> bool {
         self.handle & LOW_BITS == LEGACY
@@ -150,9 +156,30 @@ pub(crate) struct Stream {
     segments: [Segment; SEGMENTS],
     /// The segment after the claimed ones, kept here in case its place is needed before it is claimed itself.
     aside: Segment,
+    /// How much of `totals` was told as a count already, by a step or by a tally.
+    pub(crate) counted: [Word; field::COUNT],
+    /// Launches that went into a capture, and how many of them were told.
+    pub(crate) captured: Word,
+    pub(crate) captured_told: Word,
+    /// The capture that the stream takes part in.
+    pub(crate) capture: Membership,
+    /// `KIND_*`.
+    pub(crate) kind: Word,
+    /// 1 once it was destroyed with work that nobody had waited for.
+    pub(crate) is_ended: Word,
+    /// 1 while a dependency could not be kept.
+    pub(crate) missed: Word,
+    pub(crate) polls: Polls,
     /// Its context; 0 when not known.
     pub(crate) context: Word,
 }
+
+/// Made before the agent was there, so that it is not known.
+pub(crate) const KIND_UNKNOWN: u64 = 0;
+/// In order with the legacy stream.
+pub(crate) const KIND_BLOCKING: u64 = 1;
+/// Not in order with it.
+pub(crate) const KIND_FREE: u64 = 2;
 
 impl Stream {
     /// Whether a wait for all streams of a context covers it: what is not known may be the same.
@@ -237,22 +264,17 @@ impl Stream {
         totals.copy_from(&self.totals);
     }
 
+    /// All of it was part of a step already.
+    #[inline(always)]
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claimed_operations() >= self.totals.operations()
+    }
+
     /// Operations that were part of a step already.
     #[inline(always)]
     pub(crate) fn claimed_operations(&self) -> u64 {
         operations(&self.claimed)
     }
-}
-
-/// Streams of a process that waits for all of them cover.
-const LISTED: usize = 32;
-
-/// The streams of a process.
-#[repr(C)]
-pub(crate) struct StreamList {
-    /// Streams so far, also those that did not fit.
-    len: Word,
-    keys: [StreamKey; LISTED],
 }
 
 /// The stream, if it is known.
@@ -275,61 +297,22 @@ fn find_or_insert(key: &StreamKey) -> Option<&'static Stream> {
     if known.is_some() {
         return known;
     }
-    if STREAMS.insert(key, zeroed::<Stream>(), NO_EXIST).is_ok() {
+    let is_new = STREAMS.insert(key, zeroed::<Stream>(), NO_EXIST).is_ok();
+    let stream = find(key)?;
+    if is_new {
+        stream.kind.set(kind_of(key));
         enlist(key);
     }
-    let stream = find(key)?;
     // A stream is used where its context is current.
     stream.context.set(context::current(Task::current()));
     Some(stream)
 }
 
 #[inline(never)]
-fn enlist(key: &StreamKey) {
-    const NO_EXIST: u64 = 1;
-    let _ = STREAM_LISTS.insert(key.tgid, zeroed::<StreamList>(), NO_EXIST);
-    let Some(list) = STREAM_LISTS.get_ptr_mut(key.tgid) else {
-        return count(Counter::MapFull);
-    };
-    // SAFETY: the slot is this thread's alone, because `len` was taken atomically.
-    unsafe {
-        let place = (*list).len.fetch_add(1) as usize;
-        if place < LISTED {
-            (*list).keys[place] = *key;
-        } else {
-            count(Counter::StreamListFull);
-        }
+fn kind_of(key: &StreamKey) -> u64 {
+    if key.handle & LOW_BITS != 0 {
+        return KIND_BLOCKING;
     }
-}
-
-/// Calls `visit` with each listed stream of a process.
-#[inline(always)]
-pub(crate) fn for_each(tgid: u32, mut visit: impl FnMut(&StreamKey, &Stream)) {
-    // SAFETY: a slot that is being written is either still unused or as good as complete: its key is looked up.
-    let Some(list) = (unsafe { STREAM_LISTS.get(tgid) }) else {
-        return;
-    };
-    for key in &list.keys {
-        if key.tgid == 0 {
-            break;
-        }
-        if let Some(stream) = find(key) {
-            visit(key, stream);
-        }
-    }
-}
-
-/// Drops all streams of a process.
-pub(crate) fn forget(tgid: u32) {
-    // SAFETY: as above.
-    let Some(list) = (unsafe { STREAM_LISTS.get(tgid) }) else {
-        return;
-    };
-    for key in &list.keys {
-        if key.tgid == 0 {
-            break;
-        }
-        let _ = STREAMS.remove(key);
-    }
-    let _ = STREAM_LISTS.remove(tgid);
+    // SAFETY: a single aligned word.
+    unsafe { STREAM_KINDS.get(key) }.map_or(KIND_UNKNOWN, Word::get)
 }

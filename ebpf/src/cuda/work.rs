@@ -1,51 +1,53 @@
 //! Hot rows: launches and copies. They only update the aggregate of their stream.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use wire::cookie::{Argument, Class};
+use wire::cookie::{Argument, Class, Loc};
 
 use super::arguments::Entry;
+use super::copy;
 use super::stream::{Stream, StreamKey, field, find, find_or_make};
 use super::watched;
 use crate::emit::{Outcome, Stop};
 use crate::scope::Task;
 
+/// Most launches that one call makes: one for each device.
+const MOST: u64 = 64;
+
 #[inline(always)]
 pub(crate) fn launch(entry: Entry) -> Outcome {
     let class = entry.class()?;
     let stream = stream_of(entry)?;
+    let launches = match entry.cookie.location(Argument::Bytes) {
+        Loc::None => 1,
+        _ => at_most(entry.argument(Argument::Bytes)? & 0xffff_ffff),
+    };
+    if stream.is_capturing() {
+        stream.captured.add(launches);
+        return Ok(());
+    }
     if matches!(class, Class::GraphLaunch) {
         stream.totals.graph.set(entry.argument(Argument::Object)?);
         stream.totals.work[field::GRAPHS].add(1);
     } else {
-        stream.totals.work[field::LAUNCHES].add(1);
+        stream.totals.work[field::LAUNCHES].add(launches);
     }
     touch(stream);
     Ok(())
 }
 
 #[inline(always)]
+fn at_most(launches: u64) -> u64 {
+    if launches < MOST { launches } else { MOST }
+}
+
+#[inline(always)]
 pub(crate) fn copy(entry: Entry) -> Outcome {
     let stream = stream_of(entry)?;
-    account_copy(entry, stream)
-}
-
-/// Counts the copy of a row of one of the `Copy` classes.
-#[inline(always)]
-pub(crate) fn account_copy(entry: Entry, stream: &Stream) -> Outcome {
-    let bytes = entry.argument(Argument::Bytes)?;
-    let direction = match entry.class()? {
-        Class::CopyH2D => &stream.totals.work[field::H2D],
-        Class::CopyD2H => &stream.totals.work[field::D2H],
-        _ => &stream.totals.work[field::OTHER],
-    };
-    direction.add(bytes);
-    stream.totals.work[field::COPIES].add(1);
-    touch(stream);
-    Ok(())
+    copy::account(entry, stream).map(|_| ())
 }
 
 #[inline(always)]
-fn touch(stream: &Stream) {
+pub(crate) fn touch(stream: &Stream) {
     // SAFETY: always valid.
     stream.touch(unsafe { bpf_ktime_get_ns() });
 }

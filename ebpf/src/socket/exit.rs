@@ -14,7 +14,7 @@ use super::descriptor;
 use super::identity::find;
 use super::registers::{Registers, number};
 use super::sock::Sock;
-use super::{MSG_TRUNC, Moved, NOT_OF_THE_STREAM, is_news, record};
+use super::{ECONNRESET, MSG_TRUNC, Moved, NOT_OF_THE_STREAM, is_news, note, record, unix};
 use crate::emit::{Outcome, Stop, count, finish};
 use crate::repeat::{GO_ON, STOP, is_full, repeat};
 use crate::scope::Task;
@@ -118,6 +118,9 @@ fn one(task: Task, registers: Registers, syscall: u16, result: i32) -> Outcome {
         sock = descriptor::socket(registers.third() as u32);
     }
     let sock = sock.ok_or(Stop::Quiet)?;
+    if dir == DIR_RECV && (result == 0 || result == ECONNRESET) {
+        note(unix::peer_ended(sock));
+    }
     let (mut result, mut call) = (result, Call::opaque(syscall));
     match syscall {
         // The bytes of these never were in user memory.

@@ -15,6 +15,10 @@ use crate::maps::{LISTEN, SOCKS, WHOLE_CALLS};
 use crate::repeat::is_full;
 use crate::scope::Task;
 
+/// The connection is over.
+const CLOSED: u64 = 1;
+/// The same, since the peer has reset it.
+const RESET: u64 = 2;
 /// `BPF_NOEXIST`.
 const NO_EXIST: u64 = 1;
 
@@ -27,8 +31,10 @@ pub(crate) struct Socket {
     sent: Word,
     /// 0 until an [`Open`] was written.
     opened: Word,
-    /// 1 once the connection is closed; what was received before may still be read.
+    /// [`CLOSED`] or [`RESET`] once the connection is; what was received before may still be read.
     closed: Word,
+    /// 1 until the handshake of a connection is complete that was read from before.
+    early: Word,
     /// 1 if long calls are captured whole.
     whole: Word,
     /// Who asked to connect, as [`Task`] has it; 0 when that was not seen.
@@ -57,6 +63,7 @@ impl Socket {
             sent: Word::new(0),
             opened: Word::new(0),
             closed: Word::new(0),
+            early: Word::new(0),
             whole: Word::new(0),
             owner: Word::new(0),
             inode: Word::new(0),
@@ -89,9 +96,19 @@ impl Socket {
         self.serving.get() != 0
     }
 
-    /// Notes that the connection is over.
-    pub(crate) fn close(&self) {
-        self.closed.set(1);
+    /// Notes that the connection is over; by a reset from the peer, if it `is_reset`.
+    pub(crate) fn close(&self, is_reset: bool) {
+        self.closed.set(if is_reset { RESET } else { CLOSED });
+    }
+
+    /// Whether the peer has reset it.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.closed.get() == RESET
+    }
+
+    /// Whether it was read from before its handshake was complete, which it is now.
+    pub(crate) fn take_early(&self) -> bool {
+        self.closed.get() == 0 && self.early.replace(1, 0)
     }
 
     /// Notes that its long calls are to be captured whole, from now on.
@@ -195,7 +212,11 @@ pub(crate) fn find_or_adopt(sock: Sock, is_tcp: bool, now: u64) -> Result<&'stat
 #[inline(never)]
 fn adopt(sock: Sock, is_tcp: bool, now: u64) {
     let times = Times::new(if is_tcp { sock.rcv_nxt() } else { 0 }, 0);
-    let socket = Socket::new(now, ROLE_UNKNOWN, FLAG_MID_STREAM, times, Positions::unknown());
+    // Only a connection that was accepted is read from in this state, and this is its beginning.
+    let is_early = is_tcp && sock.state() == tcp::SYN_RECV;
+    let (role, flags) = if is_early { (ROLE_ACCEPTED, 0) } else { (ROLE_UNKNOWN, FLAG_MID_STREAM) };
+    let socket = Socket::new(now, role, flags, times, Positions::unknown());
+    socket.early.set(u64::from(is_early));
     // If another thread was faster, its entry is as good.
     let _ = SOCKS.insert(sock.id(), socket, NO_EXIST);
 }

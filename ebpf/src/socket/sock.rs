@@ -14,6 +14,11 @@ pub(crate) const INET: u16 = 2;
 /// `AF_INET6`.
 pub(crate) const INET6: u16 = 10;
 
+/// The other side, or both, sends no more: nothing is to be read.
+pub(crate) const RCV_SHUTDOWN: u8 = 1;
+/// This side sends no more.
+pub(crate) const SEND_SHUTDOWN: u8 = 2;
+
 /// `IPPROTO_TCP`.
 const TCP: u16 = 6;
 
@@ -52,6 +57,12 @@ impl Sock {
     #[inline(always)]
     pub(crate) fn state(self) -> u8 {
         self.field(offset!(state))
+    }
+
+    /// Which of its sides have ended: `SEND_SHUTDOWN`, `RCV_SHUTDOWN`; 0 also when that is not known.
+    #[inline(always)]
+    pub(crate) fn shutdown(self) -> u8 {
+        self.field(offset!(sock_shutdown))
     }
 
     /// Local port, host byte order.

@@ -10,7 +10,7 @@ use wire::socket::{Listen, ROLE_ACCEPTED, ROLE_CONNECTED, State, tcp};
 
 use super::identity::{Socket, announce, begin, find, forget};
 use super::segment;
-use super::sock::Sock;
+use super::sock::{RCV_SHUTDOWN, SEND_SHUTDOWN, Sock};
 use super::unseen;
 use crate::emit::{Outcome, Stop, count, finish, reserve, submit, submit_now, write_header};
 use crate::maps::LISTEN;
@@ -36,8 +36,15 @@ pub(crate) fn sock_state(ctx: RawTracePointContext) -> u32 {
 /// match: `tcp_destroy_sock(struct sock *sk)`
 #[raw_tracepoint(tracepoint = "tcp_destroy_sock")]
 pub(crate) fn sock_destroy(ctx: RawTracePointContext) -> u32 {
-    forget(Sock(ctx.arg(0)));
-    0
+    let sock = Sock(ctx.arg(0));
+    let told = match find(sock) {
+        Some(socket) if socket.is_reset() && socket.is_opened() => {
+            tell(socket, sock, [tcp::CLOSE, tcp::CLOSE], Task::NOBODY)
+        }
+        _ => Ok(()),
+    };
+    forget(sock);
+    finish(told)
 }
 
 /// In the context of the process that calls `listen`.
@@ -104,6 +111,10 @@ fn connected(sock: Sock, now: u64) -> Outcome {
 fn accepted(sock: Sock, now: u64) -> Outcome {
     let key = listen_key(sock.netns(), sock.local_port());
     LISTEN.get_ptr(key).ok_or(Stop::Quiet)?;
+    // What came with the first segment (TCP Fast Open) may be read, and answered, before the handshake is complete.
+    if find(sock).is_some_and(Socket::take_early) {
+        return Ok(());
+    }
     begin(sock, now, ROLE_ACCEPTED)
 }
 
@@ -126,8 +137,11 @@ fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
     if new == tcp::FIN_WAIT1 {
         unseen::closing(socket, sock);
     }
+    // A reset leaves both sides open until after this; whoever closes has ended both, and does it himself.
+    let is_reset = new == tcp::CLOSE && matches!(old, tcp::ESTABLISHED | tcp::CLOSE_WAIT);
+    let is_ours = new == tcp::FIN_WAIT1 || is_reset && sock.shutdown() == RCV_SHUTDOWN | SEND_SHUTDOWN;
     if new == tcp::CLOSE {
-        socket.close();
+        socket.close(is_reset && !is_ours);
         if let Err(Stop::Count(counter)) = segment::settled(socket, sock) {
             count(counter);
         }
@@ -136,7 +150,7 @@ fn closing(sock: Sock, old: u8, new: u8) -> Outcome {
         return Err(Stop::Quiet);
     }
     // Only a close from this side is certain to run in its process; the others come in interrupts as well.
-    tell(socket, sock, [old, new], if new == tcp::FIN_WAIT1 { Task::current() } else { Task::NOBODY })
+    tell(socket, sock, [old, new], if is_ours { Task::current() } else { Task::NOBODY })
 }
 
 /// Tells the agent of a change of state, from the first to the second.

@@ -1,6 +1,7 @@
 //! Unix sockets: which connection it is, who is at its other end, and whether it carries requests.
 //!
-//! Nothing tells of their birth and death. A connection is told from an earlier one at the same address by the number
+//! Nothing tells of their birth and death but what reads find: that of the socket itself, or that of its peer, in whatever
+//! process. A connection is told from an earlier one at the same address by the number
 //! of its file's inode. Programs talk to each other over many of them, so bytes are only captured on one that a
 //! process accepted, from the first read on that begins like a request of HTTP.
 
@@ -10,9 +11,9 @@ use wire::socket::{DIR_RECV, tcp};
 use super::boundary::is_method;
 use super::call::{Call, Source, segment};
 use super::identity::{Socket, find, forget};
-use super::sock::Sock;
+use super::sock::{RCV_SHUTDOWN, SEND_SHUTDOWN, Sock, UNIX};
 use super::state::tell;
-use crate::emit::Outcome;
+use crate::emit::{Outcome, Stop};
 use crate::maps::offset;
 use crate::scope::Task;
 
@@ -61,12 +62,32 @@ pub(crate) fn carries_requests(socket: &Socket, sock: Sock, dir: u8, call: &Call
 /// does.
 #[inline(always)]
 pub(crate) fn ended(socket: &Socket, sock: Sock) -> Outcome {
-    /// `SHUTDOWN_MASK`: neither is anything to be read, nor would be what is written.
-    const BOTH: u8 = 3;
-    if !socket.is_serving() || sock.field::<u8>(offset!(sock_shutdown)) & BOTH != BOTH {
+    // Neither is anything to be read, nor would be what is written.
+    if !socket.is_serving() || sock.shutdown() != RCV_SHUTDOWN | SEND_SHUTDOWN {
         return Ok(());
     }
     tell(socket, sock, [tcp::CLOSE_WAIT, tcp::CLOSE], Task::NOBODY)
+}
+
+/// Somebody has read the end of what his peer sends: if that is a socket that brings requests, tells the agent that the
+/// server has closed it, or sends no more. It stays where it is, and the other end's, until this end is closed too.
+#[inline(always)]
+pub(crate) fn peer_ended(sock: Sock) -> Outcome {
+    if sock.family() != UNIX {
+        return Err(Stop::Quiet);
+    }
+    let server = Sock(peer(sock) as *const u8);
+    let socket =
+        find(server).filter(|socket| socket.is_serving() && socket.is_opened()).ok_or(Stop::Quiet)?;
+    // Its file is gone. (Without one from the beginning: it was never accepted, and brought no requests.)
+    if offset!(sock_socket) != 0 && server.field::<u64>(offset!(sock_socket)) == 0 {
+        return tell(socket, server, [tcp::FIN_WAIT1, tcp::CLOSE], Task::NOBODY);
+    }
+    // What this side has ended says nothing of the other.
+    if sock.shutdown() == RCV_SHUTDOWN && server.shutdown() & SEND_SHUTDOWN != 0 {
+        return tell(socket, server, [tcp::ESTABLISHED, tcp::FIN_WAIT1], Task::NOBODY);
+    }
+    Err(Stop::Quiet)
 }
 
 /// The call's first bytes are a method of those that clients send, or the preface of HTTP/2.

@@ -39,11 +39,29 @@ impl Loc {
     }
 }
 
-/// What a row does, within the program it is attached to.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// A kernel launch.
+macro_rules! classes {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $number:literal,)+) => {
+        /// What a row does, within the program it is attached to.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Class {
+            $($(#[doc = $doc])+ $variant = $number,)+
+        }
+
+        impl Class {
+            /// The class behind a number of a record; `None` if it is unknown.
+            pub const fn from_u8(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+classes! {
+    /// A kernel launch; `bytes` is the number of launches where one call makes several.
     Launch = 1,
     /// A graph launch; `object` is the executable graph.
     GraphLaunch = 2,
@@ -69,6 +87,26 @@ pub enum Class {
     Alloc = 12,
     /// Frees device memory; `object` is the address.
     Free = 13,
+    /// Sets device memory: an operation that moves no bytes to or from anywhere.
+    Memset = 14,
+    /// A copy that argument 0, a `CUDA_MEMCPY2D`, describes.
+    Copy2D = 15,
+    /// A copy that argument 0, a `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER`, describes.
+    Copy3D = 16,
+    /// Several copies in one call; `object` is the array of their sizes, `bytes` their number.
+    CopyBatch = 17,
+    /// Asks whether an event is done; `object` is the event.
+    QueryEvent = 18,
+    /// Asks whether a stream is done.
+    QueryStream = 19,
+    /// From its return on, the stream's work is collected and not run.
+    CaptureBegin = 20,
+    /// Ends what [`Class::CaptureBegin`] began.
+    CaptureEnd = 21,
+    /// Makes a stream; `object` is the pointer to where its handle is returned, `bytes` its flags.
+    StreamCreate = 22,
+    /// Destroys the stream, or where there is none the event `object`.
+    Destroy = 23,
     /// Makes a context and makes it current; `object` is the pointer to where its handle is returned, `bytes` the device.
     ContextCreate = 24,
     /// Gives a device's primary context; arguments as above. The current one stays.
@@ -166,72 +204,6 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class behind a number of a record; `None` if it is unknown.
-    pub const fn from_u8(n: u8) -> Option<Self> {
-        Some(match n {
-            1 => Self::Launch,
-            2 => Self::GraphLaunch,
-            3 => Self::CopyH2D,
-            4 => Self::CopyD2H,
-            5 => Self::CopyD2D,
-            6 => Self::CopyAny,
-            7 => Self::SyncStream,
-            8 => Self::SyncEvent,
-            9 => Self::SyncContext,
-            10 => Self::EventRecord,
-            11 => Self::WaitEvent,
-            12 => Self::Alloc,
-            13 => Self::Free,
-            24 => Self::ContextCreate,
-            25 => Self::ContextRetain,
-            26 => Self::ContextSet,
-            27 => Self::ContextPush,
-            28 => Self::ContextPop,
-            29 => Self::ContextDestroy,
-            30 => Self::ContextReset,
-            31 => Self::DeviceGet,
-            80 => Self::DeviceUuid,
-            81 => Self::DeviceBus,
-            82 => Self::DeviceByBus,
-            32 => Self::Resolve,
-            40 => Self::ModuleLoad,
-            41 => Self::LibraryLoad,
-            42 => Self::Link,
-            43 => Self::GraphInstantiate,
-            44 => Self::Init,
-            48 => Self::AllocPitch,
-            49 => Self::AllocManaged,
-            50 => Self::AllocAsync,
-            51 => Self::AllocPool,
-            52 => Self::AllocArray,
-            53 => Self::AllocArray3D,
-            54 => Self::AllocMipmap,
-            55 => Self::AllocHost,
-            56 => Self::CreatePhysical,
-            57 => Self::ReserveRange,
-            58 => Self::CreatePool,
-            59 => Self::RetainPhysical,
-            60 => Self::ImportPhysical,
-            61 => Self::ImportAddress,
-            62 => Self::FreeAsync,
-            63 => Self::FreeArray,
-            64 => Self::FreeHost,
-            65 => Self::RegisterHost,
-            66 => Self::UnregisterHost,
-            67 => Self::ReleasePhysical,
-            68 => Self::MapRange,
-            69 => Self::UnmapRange,
-            70 => Self::FreeRange,
-            71 => Self::DestroyPool,
-            72 => Self::TrimPool,
-            73 => Self::SetPool,
-            74 => Self::CloseImport,
-            75 => Self::GetPool,
-            76 => Self::MemoryInfo,
-            _ => return None,
-        })
-    }
-
     /// Whether it is a memory row.
     pub const fn is_memory(self) -> bool {
         matches!(self as u8, 12 | 13 | 48..=79)

@@ -75,6 +75,12 @@ counters! {
     DropTls = "drop_tls_ring_full",
     /// Calls of a TLS library whose plaintext could not be read from user memory, or whose length is not known.
     PlaintextUnreadable = "plaintext_unreadable",
+    /// Tally records put off because the ring buffer was full; their work comes with the next.
+    TallyDelayed = "tally_delayed",
+    /// Polls that found work done and come too seldom to say when it was: no step came of them.
+    PollTooSlow = "poll_too_slow",
+    /// Batches of more copies than are added up.
+    BatchTruncated = "copy_batch_truncated",
     /// Context and device records lost because the ring buffer was full.
     DropContext = "drop_context_ring_full",
     /// Contexts pushed on so many others that the lowest are forgotten: what is current after as many pops is unknown.

@@ -12,7 +12,7 @@ pub struct Work {
     pub launches: u64,
     /// Graph launches.
     pub graphs: u64,
-    /// Copies of any direction.
+    /// Copies of any direction, and memsets, which move no bytes.
     pub copies: u64,
     /// Bytes host to device.
     pub h2d_bytes: u64,
@@ -54,6 +54,41 @@ pub struct Step {
     pub context: u64,
 }
 
+/// What a [`crate::Kind::Step`] record is. Recordings of earlier agents end with `step`; then all of its work is fresh.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct CountedStep {
+    /// The step.
+    pub step: Step,
+    /// What counts grow by: the part of `step.work` that no [`Tally`] has told before.
+    pub fresh: Work,
+}
+
+/// Work that was told before any marker claimed it, so that counts are right although nobody waits. A later step may
+/// claim it still, and says then that it is not fresh.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Tally {
+    /// [`crate::Kind::Tally`]; `tid` is 0 where it stands for the whole process.
+    pub header: Header,
+    /// The work.
+    pub work: Work,
+    /// Launches of kernels and graphs that went into a capture instead of to the GPU.
+    pub captured: u64,
+    /// The stream.
+    pub stream: u64,
+    /// `TALLY_*`.
+    pub why: u32,
+    /// Keeps the layout free of padding.
+    pub reserved: u32,
+}
+
+/// It was time.
+pub const TALLY_TIMER: u32 = 1;
+/// The stream was destroyed.
+pub const TALLY_STREAM_END: u32 = 2;
+/// The process ended, or replaced its image.
+pub const TALLY_PROCESS_END: u32 = 3;
 /// Length of a [`Step`] of a recording from before it had its context.
 pub const STEP_WITHOUT_CONTEXT: usize = size_of::<Step>() - 8;
 
@@ -61,6 +96,15 @@ pub const STEP_WITHOUT_CONTEXT: usize = size_of::<Step>() - 8;
 pub const STEP_FIRST_BOUNDED: u16 = 1;
 /// The work came from more than one stream.
 pub const STEP_MULTI_STREAM: u16 = 2;
+/// The marker is a poll that found the work done: that was between the poll before and `time_ns`, and `enter_ns` is the
+/// first poll that found it not done.
+pub const STEP_POLLED: u16 = 4;
+/// Some of what the wait proved may be missing: there were more streams, or more dependencies between them, than are
+/// followed.
+pub const STEP_WORK_MISSED: u16 = 8;
+/// A wait for the legacy stream took work of a stream that is older than the agent: whether the legacy stream waits for
+/// that one is not known.
+pub const STEP_STREAM_UNKNOWN: u16 = 16;
 
 /// One call that allocates or frees device memory, at its return. Not written any more, see [`crate::memory::Call`].
 #[repr(C)]
@@ -108,6 +152,8 @@ pub struct Context {
 }
 
 const _: () = assert!(size_of::<Work>() == 48);
+const _: () = assert!(size_of::<CountedStep>() == size_of::<Step>() + 48);
+const _: () = assert!(size_of::<Tally>() == 24 + 48 + 24);
 const _: () = assert!(size_of::<Step>() == 24 + 48 + 48 + 8 + 8);
 const _: () = assert!(size_of::<Context>() == 80);
 const _: () = assert!(size_of::<Memory>() == 56);

@@ -55,10 +55,12 @@ pub enum Kind {
     SocketListen = 4,
     /// [`socket::Ack`]: the peer of a watched process has acknowledged all that was written.
     SocketAck = 5,
-    /// [`cuda::Step`]: a result marker, with the work since the previous one.
+    /// [`cuda::CountedStep`]: a result marker, with the work since the previous one.
     Step = 16,
     /// [`cuda::Memory`]: one call of a memory row, as it was written before [`memory::Call`].
     Memory = 17,
+    /// [`cuda::Tally`]: work that is counted before anybody waits for it.
+    Tally = 19,
     /// [`memory::Call`]: one call of a memory row.
     MemoryCall = 26,
     /// [`cuda::Context`]: a call that says which device a context or a number of CUDA's is.
@@ -94,6 +96,7 @@ impl Kind {
             5 => Self::SocketAck,
             16 => Self::Step,
             17 => Self::Memory,
+            19 => Self::Tally,
             26 => Self::MemoryCall,
             18 => Self::Context,
             24 => Self::Resolved,

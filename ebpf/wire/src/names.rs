@@ -84,7 +84,8 @@ pub const PROG_SOCK_SEND: &str = "sock_send";
 pub const PROG_SOCK_EXIT: &str = "sock_exit";
 /// raw tracepoint `inet_sock_set_state`.
 pub const PROG_SOCK_STATE: &str = "sock_state";
-/// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection. Without it entries age.
+/// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection, and tells that of one that the peer has
+/// reset nothing more is read. Without it entries age.
 pub const PROG_SOCK_DESTROY: &str = "sock_destroy";
 /// raw tracepoint `tcp_probe`: arrival of requests and acknowledgement of answers. Optional.
 pub const PROG_SEGMENT: &str = "sock_segment";
@@ -107,6 +108,18 @@ pub const PROG_WAIT_EVENT: &str = "cuda_wait_event";
 pub const PROG_SYNC_ENTER: &str = "cuda_sync_enter";
 /// uretprobe: return of a result marker.
 pub const PROG_SYNC_RETURN: &str = "cuda_sync_return";
+/// uprobe: entry of a call that asks whether work is done.
+pub const PROG_QUERY_ENTER: &str = "cuda_query_enter";
+/// uretprobe: return of the same.
+pub const PROG_QUERY_RETURN: &str = "cuda_query_return";
+/// uprobe: entry of a call that makes a stream or begins a capture.
+pub const PROG_BEGIN_ENTER: &str = "cuda_begin_enter";
+/// uretprobe: return of the same.
+pub const PROG_BEGIN_RETURN: &str = "cuda_begin_return";
+/// uprobe: end of a capture, a stream or an event.
+pub const PROG_END: &str = "cuda_end";
+/// raw tracepoint that is attached nowhere: the agent runs it now and then, and it tells work that nobody waits for.
+pub const PROG_TALLY: &str = "cuda_tally";
 /// uprobe: entry of a memory row.
 pub const PROG_MEMORY_ENTER: &str = "cuda_memory_enter";
 /// uretprobe: return of a memory row.

@@ -163,15 +163,20 @@ pub mod tcp {
     pub const LISTEN: u8 = 10;
 }
 
-/// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED straight to CLOSE is a reset.
-/// Of a unix socket only this is told: from `CLOSE_WAIT` to CLOSE, when the client was found to have closed.
+/// A watched connection entered `FIN_WAIT1`, `CLOSE_WAIT` or CLOSE. From ESTABLISHED or `CLOSE_WAIT` straight to CLOSE is a
+/// reset: by this side (which closed while something was unread, or lingers for no time) where the header names a
+/// process, else by the peer.
+/// Of a unix socket only this is told: from `CLOSE_WAIT` to CLOSE, when the client was found to have closed; to
+/// `FIN_WAIT1` when its peer, whoever that is, found that this side sends no more; and from there to CLOSE when it found
+/// that this side has closed.
 ///
 /// After a close by this side, CLOSE comes as soon as the peer has acknowledged it, whether or not the peer closed
-/// too. What had arrived before a CLOSE may still be read after it, under the same [`SockId`].
+/// too. What had arrived before a reset by the peer may still be read after it, under the same [`SockId`]; from CLOSE to
+/// CLOSE says that nothing more is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
-    /// [`crate::Kind::SocketState`]; often in interrupt context, where `tgid` and `tid` are 0.
+    /// [`crate::Kind::SocketState`]; `tgid` and `tid` are 0 unless this side closed.
     pub header: Header,
     /// Which connection.
     pub id: SockId,
@@ -278,8 +283,8 @@ pub struct Offsets {
     pub sock_socket: u32,
     /// From a `struct socket` to the number of its inode (u64): both lie in a `struct socket_alloc`.
     pub socket_inode: u32,
-    /// `sock.sk_shutdown` (u8); 0 where it is not resolved (a bit field on old kernels), and then a client that closes is
-    /// only seen to end its side.
+    /// `sock.sk_shutdown` (u8), on its own; 0 where it is not resolved (a bit field on old kernels), and then a client of a
+    /// unix socket that closes is only seen to end its side, and resets count as the peer's.
     pub sock_shutdown: u32,
     /// `task_struct.files` (pointer). This and all below are for tier B alone, and 0 where any of them is not resolved.
     pub task_files: u32,
@@ -297,6 +302,11 @@ pub struct Offsets {
     pub inode_mode: u32,
     /// `socket.sk` (pointer).
     pub socket_sock: u32,
+    /// `task_struct.signal` (pointer). This and the next are 0 where one of them is not resolved, and then the end of its
+    /// first thread counts as that of a process.
+    pub task_signal: u32,
+    /// `signal_struct.live` (u32): threads of a process that have not ended.
+    pub signal_live: u32,
     /// `task_struct.thread_info.status` (u32), where the kernel notes a 32-bit call of a 64-bit program; 0 on machines that
     /// know no such thing.
     pub task_status: u32,
@@ -307,4 +317,4 @@ const _: () = assert!(size_of::<Open>() == 24 + 16 + 32 + 16);
 const _: () = assert!(size_of::<State>() == 48);
 const _: () = assert!(size_of::<Ack>() == 56);
 const _: () = assert!(size_of::<Listen>() == 32);
-const _: () = assert!(size_of::<Offsets>() == 148);
+const _: () = assert!(size_of::<Offsets>() == 156);

@@ -205,6 +205,15 @@ export! {
         give(device, device::number(current()?.totals.device)?)
     }
 
+    /// Waits for everything submitted to a context; null is the current one.
+    fn cuCtxSynchronize_v2(context: u64) {
+        let context = if context == 0 { current() } else { CONTEXTS.get(context) };
+        let context = context.map_err(|_| Error::INVALID_CONTEXT)?;
+        clock::sleep_until(context.totals.all.load(Ordering::Acquire));
+        truth::synchronized();
+        Ok(())
+    }
+
     /// Waits for everything submitted to the current context.
     fn cuCtxSynchronize() {
         let context = current()?;

@@ -11,7 +11,7 @@ use crate::timeline::{CopyKind, Op};
 use crate::{clock, memory};
 
 /// A copy with its device ranges, 0 where the host is.
-struct Copy {
+pub(crate) struct Copy {
     kind: CopyKind,
     to: u64,
     from: u64,
@@ -19,12 +19,12 @@ struct Copy {
 }
 
 impl Copy {
-    fn new(kind: CopyKind, to: u64, from: u64, bytes: usize) -> Self {
+    pub(crate) fn new(kind: CopyKind, to: u64, from: u64, bytes: usize) -> Self {
         Self { kind, to, from, bytes: bytes as u64 }
     }
 
     /// Direction by the addresses, as the unified address space has it.
-    fn unified(to: u64, from: u64, bytes: usize) -> Self {
+    pub(crate) fn unified(to: u64, from: u64, bytes: usize) -> Self {
         let kind = match (memory::is_device(to), memory::is_device(from)) {
             (true, false) => CopyKind::H2D,
             (false, true) => CopyKind::D2H,
@@ -50,12 +50,12 @@ impl Copy {
         stream::resolve(stream, default)?.submit(Op::Copy { kind: self.kind, bytes: self.bytes })
     }
 
-    fn asynchronous(&self, stream: u64, default: Default) -> Result<(), Error> {
+    pub(crate) fn asynchronous(&self, stream: u64, default: Default) -> Result<(), Error> {
         self.start(stream, default).map(drop)
     }
 
     /// On the default stream, and waits for the end.
-    fn blocking(&self, default: Default) -> Result<(), Error> {
+    pub(crate) fn blocking(&self, default: Default) -> Result<(), Error> {
         if let Some(end) = self.start(0, default)? {
             clock::sleep_until(end);
         }
@@ -63,7 +63,7 @@ impl Copy {
     }
 }
 
-fn host(at: *const c_void) -> u64 {
+pub(crate) fn host(at: *const c_void) -> u64 {
     at.addr() as u64
 }
 
@@ -146,5 +146,29 @@ export! {
     /// Any direction; returns when it is done.
     fn cuMemcpy_ptds(to: u64, from: u64, bytes: usize) {
         Copy::unified(to, from, bytes).blocking(Default::PerThread)
+    }
+
+    /// Between devices; does not wait. Contexts are not looked at.
+    fn cuMemcpyPeer(to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize) {
+        Copy::new(CopyKind::D2D, to, from, bytes).asynchronous(0, Default::Legacy)
+    }
+
+    /// Between devices; does not wait. Contexts are not looked at.
+    fn cuMemcpyPeer_ptds(to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize) {
+        Copy::new(CopyKind::D2D, to, from, bytes).asynchronous(0, Default::PerThread)
+    }
+
+    /// Between devices, in a stream. Contexts are not looked at.
+    fn cuMemcpyPeerAsync(
+        to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize, stream: u64,
+    ) {
+        Copy::new(CopyKind::D2D, to, from, bytes).asynchronous(stream, Default::Legacy)
+    }
+
+    /// Between devices, in a stream. Contexts are not looked at.
+    fn cuMemcpyPeerAsync_ptsz(
+        to: u64, _to_context: u64, from: u64, _from_context: u64, bytes: usize, stream: u64,
+    ) {
+        Copy::new(CopyKind::D2D, to, from, bytes).asynchronous(stream, Default::PerThread)
     }
 }

@@ -50,7 +50,7 @@ impl Capture {
         state.graph.kernels += match op {
             Op::Kernel { .. } => 1,
             Op::Graph { kernels, .. } => kernels,
-            Op::Copy { .. } => 0,
+            Op::Copy { .. } | Op::Memset { .. } => 0,
         };
         truth::captured(op);
         Ok(())
@@ -141,6 +141,37 @@ export! {
     /// From now on the stream's operations are collected instead of run. All modes behave as relaxed.
     fn cuStreamBeginCapture_v2_ptsz(stream: u64, _mode: u32) {
         begin(&*stream::resolve(stream, Default::PerThread)?)
+    }
+
+    /// As before CUDA 10.1, without a mode.
+    fn cuStreamBeginCapture(stream: u64) {
+        begin(&*stream::resolve(stream, Default::Legacy)?)
+    }
+
+    /// As before CUDA 10.1, without a mode.
+    fn cuStreamBeginCapture_ptsz(stream: u64) {
+        begin(&*stream::resolve(stream, Default::PerThread)?)
+    }
+
+    /// The graph that is given stays as it is: what is captured becomes one of its own.
+    fn cuStreamBeginCaptureToGraph(
+        stream: u64, graph: u64, _dependencies: *const u64, _edges: *const c_void, _count: usize, _mode: u32,
+    ) {
+        GRAPHS.check(graph)?;
+        begin(&*stream::resolve(stream, Default::Legacy)?)
+    }
+
+    /// The graph that is given stays as it is: what is captured becomes one of its own.
+    fn cuStreamBeginCaptureToGraph_ptsz(
+        stream: u64, graph: u64, _dependencies: *const u64, _edges: *const c_void, _count: usize, _mode: u32,
+    ) {
+        GRAPHS.check(graph)?;
+        begin(&*stream::resolve(stream, Default::PerThread)?)
+    }
+
+    /// An empty graph. Flags are not looked at.
+    fn cuGraphCreate(graph: Out<'_, u64>, _flags: u32) {
+        give(graph, GRAPHS.insert(Arc::default()))
     }
 
     /// Ends the capture and returns it as a graph.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::abi::{CUlaunchConfig, Out};
+use crate::abi::{CUDA_LAUNCH_PARAMS, CUlaunchConfig, Out};
 use crate::error::Error;
 use crate::module;
 use crate::stream::{self, Default};
@@ -103,5 +103,31 @@ export! {
         _shared_bytes: u32, stream: u64, _params: *mut *mut c_void,
     ) {
         launch(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream, Default::PerThread)
+    }
+
+    /// Launches a kernel on several devices at once.
+    fn cuLaunchCooperativeKernelMultiDevice(list: *const CUDA_LAUNCH_PARAMS, count: u32, _flags: u32) {
+        let count = usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?;
+        if list.is_null() || count == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: the caller promises so many entries.
+        let list = unsafe { std::slice::from_raw_parts(list, count) };
+        list.iter().try_for_each(|one| launch(one.function, one.grid, one.block, one.stream, Default::Legacy))
+    }
+
+    /// Launches one block of a kernel, as before CUDA 4.
+    fn cuLaunch(function: u64) {
+        launch(function, [1; 3], [1; 3], 0, Default::Legacy)
+    }
+
+    /// Launches a kernel, as before CUDA 4.
+    fn cuLaunchGrid(function: u64, width: u32, height: u32) {
+        launch(function, [width, height, 1], [1; 3], 0, Default::Legacy)
+    }
+
+    /// Launches a kernel, as before CUDA 4.
+    fn cuLaunchGridAsync(function: u64, width: u32, height: u32, stream: u64) {
+        launch(function, [width, height, 1], [1; 3], stream, Default::Legacy)
     }
 }

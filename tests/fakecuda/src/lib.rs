@@ -42,10 +42,12 @@ mod abi;
 mod accounts;
 mod allocator;
 mod array;
+mod arrays;
 mod clock;
 mod config;
 mod context;
 mod copy;
+mod described;
 mod device;
 mod error;
 mod event;
@@ -61,6 +63,7 @@ mod launch;
 mod layout;
 mod link;
 mod memory;
+mod memset;
 mod module;
 mod owner;
 mod pool;
@@ -72,11 +75,16 @@ mod timeline;
 mod truth;
 mod vmm;
 
-pub use abi::{CUlaunchConfig, CUresult, Out};
+pub use abi::{
+    CUDA_LAUNCH_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUlaunchConfig, CUresult, MemcpyEnd, MemcpyEnd2D,
+    MemcpyEnd3D, Out,
+};
 pub use array::*;
+pub use arrays::*;
 pub use clock::{now as monotonic_ns, sleep_until};
 pub use context::*;
 pub use copy::*;
+pub use described::*;
 pub use device::*;
 pub use error::*;
 pub use event::*;
@@ -88,6 +96,7 @@ pub use ipc::*;
 pub use launch::*;
 pub use link::*;
 pub use memory::*;
+pub use memset::*;
 pub use module::*;
 pub use pool::*;
 pub use resolve::*;

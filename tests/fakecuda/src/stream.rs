@@ -160,16 +160,25 @@ impl Stream {
     }
 }
 
+fn make(stream: Out<'_, u64>, flags: u32) -> Result<(), Error> {
+    let kind = match flags {
+        0 => Kind::Blocking,
+        NON_BLOCKING => Kind::NonBlocking,
+        _ => return Err(Error::INVALID_VALUE),
+    };
+    let stream = stream.ok_or(Error::INVALID_VALUE)?;
+    give(Some(stream), STREAMS.insert(Stream::create(kind, Arc::clone(&current()?.totals))))
+}
+
 export! {
     /// A new stream.
     fn cuStreamCreate(stream: Out<'_, u64>, flags: u32) {
-        let kind = match flags {
-            0 => Kind::Blocking,
-            NON_BLOCKING => Kind::NonBlocking,
-            _ => return Err(Error::INVALID_VALUE),
-        };
-        let stream = stream.ok_or(Error::INVALID_VALUE)?;
-        give(Some(stream), STREAMS.insert(Stream::create(kind, Arc::clone(&current()?.totals))))
+        make(stream, flags)
+    }
+
+    /// A new stream. All have the same priority.
+    fn cuStreamCreateWithPriority(stream: Out<'_, u64>, flags: u32, _priority: i32) {
+        make(stream, flags)
     }
 
     /// Destroys it; what it was given is still done.

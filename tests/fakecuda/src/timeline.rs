@@ -41,6 +41,8 @@ pub(crate) enum Op {
     Kernel { units: u32 },
     /// A copy.
     Copy { kind: CopyKind, bytes: u64 },
+    /// Memory set to a value.
+    Memset { bytes: u64 },
     /// An executable graph: its whole duration in ns and the kernels in it.
     Graph { duration: u64, kernels: u64 },
 }
@@ -52,12 +54,10 @@ impl Op {
             Self::Kernel { units } => u64::from(units) * config.unit_ns,
             Self::Graph { duration, .. } => duration,
             Self::Copy { kind: CopyKind::H2H, .. } => 0,
-            Self::Copy { kind, bytes } => {
-                let speedup = if kind == CopyKind::D2D { ON_DEVICE_SPEEDUP } else { 1 };
-                let rate = u128::from(config.copy_bytes_per_us * speedup);
-                let transfer = u128::from(bytes) * 1000 / rate;
-                config.copy_latency_ns + u64::try_from(transfer).unwrap_or(u64::MAX >> 2)
+            Self::Copy { kind: CopyKind::D2D, bytes } | Self::Memset { bytes } => {
+                transfer(config, bytes, ON_DEVICE_SPEEDUP)
             }
+            Self::Copy { bytes, .. } => transfer(config, bytes, 1),
         }
     }
 
@@ -66,9 +66,17 @@ impl Op {
         match self {
             Self::Copy { kind: CopyKind::H2D, .. } => &device.h2d,
             Self::Copy { kind: CopyKind::D2H, .. } => &device.d2h,
-            Self::Kernel { .. } | Self::Graph { .. } | Self::Copy { .. } => &device.compute,
+            Self::Kernel { .. } | Self::Graph { .. } | Self::Copy { .. } | Self::Memset { .. } => {
+                &device.compute
+            }
         }
     }
+}
+
+fn transfer(config: &Config, bytes: u64, speedup: u64) -> u64 {
+    let rate = u128::from(config.copy_bytes_per_us * speedup);
+    let transfer = u128::from(bytes) * 1000 / rate;
+    config.copy_latency_ns + u64::try_from(transfer).unwrap_or(u64::MAX >> 2)
 }
 
 /// One stream's part of the time line.

@@ -27,6 +27,8 @@ struct Truth {
     copies: [AtomicU64; CopyKind::ALL.len()],
     copy_bytes: [AtomicU64; CopyKind::ALL.len()],
     captured_copies: AtomicU64,
+    captured_graphs: AtomicU64,
+    memsets: AtomicU64,
     syncs: AtomicU64,
     event_records: AtomicU64,
     failures: Mutex<BTreeMap<(Func, Error), u64>>,
@@ -42,6 +44,8 @@ static TRUTH: Truth = Truth {
     copies: [const { AtomicU64::new(0) }; _],
     copy_bytes: [const { AtomicU64::new(0) }; _],
     captured_copies: AtomicU64::new(0),
+    captured_graphs: AtomicU64::new(0),
+    memsets: AtomicU64::new(0),
     syncs: AtomicU64::new(0),
     event_records: AtomicU64::new(0),
     failures: Mutex::new(BTreeMap::new()),
@@ -73,6 +77,7 @@ pub(crate) fn executed(op: Op) {
             TRUTH.graph_kernels.fetch_add(kernels, Relaxed);
             TRUTH.graph_launches.fetch_add(1, Relaxed)
         }
+        Op::Memset { .. } => TRUTH.memsets.fetch_add(1, Relaxed),
         Op::Copy { kind, bytes } => {
             TRUTH.copy_bytes[kind as usize].fetch_add(bytes, Relaxed);
             TRUTH.copies[kind as usize].fetch_add(1, Relaxed)
@@ -86,7 +91,8 @@ pub(crate) fn captured(op: Op) {
         Op::Kernel { .. } => TRUTH.captured_launches.fetch_add(1, Relaxed),
         Op::Copy { .. } => TRUTH.captured_copies.fetch_add(1, Relaxed),
         // A graph within a graph: its kernels are counted each time the outer one runs.
-        Op::Graph { .. } => 0,
+        Op::Graph { .. } => TRUTH.captured_graphs.fetch_add(1, Relaxed),
+        Op::Memset { .. } => 0,
     };
 }
 
@@ -156,7 +162,7 @@ impl Truth {
         out
     }
 
-    fn scalars(&self) -> [(&'static str, &AtomicU64); 8] {
+    fn scalars(&self) -> [(&'static str, &AtomicU64); 10] {
         [
             ("threads", &self.threads),
             ("launches", &self.launches),
@@ -164,6 +170,8 @@ impl Truth {
             ("graph_launches", &self.graph_launches),
             ("graph_kernels", &self.graph_kernels),
             ("captured_copies", &self.captured_copies),
+            ("captured_graphs", &self.captured_graphs),
+            ("memsets", &self.memsets),
             ("syncs", &self.syncs),
             ("event_records", &self.event_records),
         ]

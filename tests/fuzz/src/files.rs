@@ -26,8 +26,9 @@ pub fn image(data: &[u8]) {
 fn library(data: &[u8]) {
     let mut file = File::from(memfd_create("library", MemfdFlags::CLOEXEC).expect("a file in memory"));
     file.write_all(data).expect("room in memory");
-    let Ok(functions) = elf::functions(&file, &["cuLaunchKernel", "cuInit", "getppid"]) else { return };
-    for function in functions.values() {
+    let wanted = &["cuLaunchKernel", "cuInit", "getppid"];
+    let Ok(found) = elf::exports(&file, wanted, |name| name.starts_with("cu")) else { return };
+    for function in found.functions.values() {
         assert!(function.offset < data.len() as u64);
         assert!(prologue::place(&function.prologue).skip < elf::PROLOGUE as u64);
     }

@@ -10,12 +10,17 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 import zlib
 
 from answer import Plan, Writes, announce, now, truth
+
+
+# What is answered before the request's body was read.
+UNREAD = ("/too_large", "/gives_up", "/refuses", "/lingers_not")
 
 
 class Request:
@@ -31,7 +36,7 @@ class Request:
             name, value = line.split(":", 1)
             self.headers[name.lower()] = value.strip()
         self.id = self.headers.get("x-request-id")
-        if self.path.startswith("/too_large"):
+        if self.path in UNREAD:
             self.plan = Plan(self.method, self.path, b"")
             return
         if self.headers.get("expect", "").lower() == "100-continue":
@@ -155,6 +160,34 @@ def too_large(answer):
     """Refuses without reading the body, and closes."""
     answer.head("413 Payload Too Large", "content-length: 0", "connection: close")
     raise EOFError
+
+
+def gives_up(answer):
+    """Closes after two events, with a part of the request unread."""
+    answer.head("200 OK", *EVENTS)
+    for _ in range(2):
+        answer.send(chunk(b'data: {"choices": [{"delta": {"content": "lorem "}}]}\n\n'))
+    raise EOFError
+
+
+def lingers_not(answer):
+    """The same, and throws away what the client has not got."""
+    answer.conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gives_up(answer)
+
+
+def refuses(answer):
+    """Says so in as many words, and closes, with a part of the request unread."""
+    answer.head("413 Payload Too Large", "content-type: text/plain", "connection: close")
+    answer.send(b"too large")
+    raise EOFError
+
+
+def pauses(answer):
+    """Answers, and is busy with something else until a file is there."""
+    ordinary(answer)
+    while not os.path.exists(answer.request.headers["x-gate"]):
+        time.sleep(0.005)
 
 
 def reluctant(answer):
@@ -397,6 +430,10 @@ PATHS = {
     "/gzip": gzipped,
     "/reluctant": reluctant,
     "/too_large": too_large,
+    "/gives_up": gives_up,
+    "/lingers_not": lingers_not,
+    "/refuses": refuses,
+    "/pauses": pauses,
     "/halfway": halfway,
     "/unmarked": unmarked,
     "/long_events": long_events,
@@ -418,7 +455,8 @@ def way_of(request):
 
 def serve(conn, answering=lambda conn, request: conn, file=None):
     """Answers the requests of a connection. `answering` may put another socket in place for the answer."""
-    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if conn.family != socket.AF_UNIX:
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     file = file or conn.makefile("rb", buffering=1 << 16)
     try:
         while True:
@@ -573,6 +611,38 @@ def fork_answer(listener):
     accept_forever(listener, lambda conn: serve(conn, child))
 
 
+def fork_leave(listener):
+    """Of each connection a process reads a request, and ends; its child answers, and reads the next one."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    def leave(conn, request):
+        reader = os.getpid()
+        if os.fork() > 0:
+            os._exit(0)
+        while os.getppid() == reader:
+            time.sleep(0.001)
+        return conn
+
+    def handle(conn):
+        if os.fork() == 0:
+            serve(conn, leave)
+            os._exit(0)
+        conn.close()
+
+    accept_forever(listener, handle)
+
+
+def first_thread_ends(listener):
+    """On a signal the first thread ends, and leaves the others to serve."""
+    exit_thread = 60
+    signal.signal(signal.SIGUSR1, lambda *_: ctypes.CDLL(None).syscall(exit_thread, 0))
+    # Without that thread, Python handles none.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=threads, args=(listener,), daemon=True).start()
+    while True:
+        signal.pause()
+
+
 def prefork(listener):
     """Workers that share the listener; one that ends is replaced."""
     while True:
@@ -623,11 +693,15 @@ def main():
     way = sys.argv[1]
     if len(sys.argv) > 2:
         listener = socket.socket(fileno=int(sys.argv[2]))
+    elif path := os.environ.get("UDS"):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(1024)
     else:
         listener = socket.create_server((HOST, int(os.environ.get("PORT", 0))), backlog=1024)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if way != "inherited":
-        announce(listener.getsockname()[1])
+        announce(0 if listener.family == socket.AF_UNIX else listener.getsockname()[1])
     globals()[way](listener)
 
 

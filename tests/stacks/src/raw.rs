@@ -16,17 +16,27 @@ const LIMIT: Duration = Duration::from_secs(10);
 trait Stream: Read + Write + Debug + Send {
     /// Says that nothing more comes.
     fn end(&self) -> io::Result<()>;
+    /// Lets the next close be a reset.
+    fn abort(&self) -> io::Result<()>;
 }
 
 impl Stream for TcpStream {
     fn end(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
+
+    fn abort(&self) -> io::Result<()> {
+        Ok(rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO))?)
+    }
 }
 
 impl Stream for UnixStream {
     fn end(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn abort(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -110,6 +120,11 @@ impl Raw {
     /// Says that nothing more comes.
     pub fn end(&self) -> Result<()> {
         self.stream.end().map_err(Into::into)
+    }
+
+    /// Closes with a reset, which only TCP has.
+    pub fn reset(self) -> Result<()> {
+        self.stream.abort().map_err(Into::into)
     }
 
     fn got(&self, what: &str) -> String {

@@ -8,6 +8,7 @@ mod calls;
 mod capture;
 mod catalogue;
 mod clients;
+mod closes;
 mod driver;
 mod events;
 mod http;
@@ -58,6 +59,7 @@ const GROUPS: &[&[(&str, Need, Test)]] = &[
     capture::TESTS,
     tiers::TESTS,
     identity::TESTS,
+    closes::TESTS,
     lives::TESTS,
     catalogue::TESTS,
     driver::TESTS,

@@ -8,7 +8,7 @@ use stacks::peer::{self, Peer};
 use stacks::raw::{self, Raw, chat, post};
 use stacks::watch::Watch;
 
-use crate::nested::{end, finish, judge, nginx};
+use crate::nested::{end, finish, judge, nginx, nginx_with};
 use crate::servers::load;
 use crate::{Test, expect_all};
 
@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("unix_uvicorn", Need::Python, unix_uvicorn),
     ("unix_client_leaves", Need::Python, unix_client_leaves),
     ("unix_behind_nginx", Need::Nginx, unix_behind_nginx),
+    ("unix_behind_nginx_of_http_1_0", Need::Nginx, unix_behind_nginx_of_http_1_0),
 ];
 
 const STREAM_END: &str = "0\r\n\r\n";
@@ -83,8 +84,21 @@ fn unix_client_leaves(dir: &Path) -> Result<()> {
 
 /// Clients talk to nginx by TCP, nginx to uvicorn by a unix socket: one request each.
 fn unix_behind_nginx(dir: &Path) -> Result<()> {
-    let (mut behind, path) = uvicorn(dir)?;
-    let mut front = nginx("nginx", &format!("unix:{}", path.display()), dir)?;
+    let (behind, path) = uvicorn(dir)?;
+    let front = nginx("nginx", &format!("unix:{}", path.display()), dir)?;
+    behind_nginx(front, behind, dir)
+}
+
+/// As nginx talks when it is not told otherwise: the end of the connection is that of a stream.
+fn unix_behind_nginx_of_http_1_0(dir: &Path) -> Result<()> {
+    const OLD: &str =
+        "location /v1/ { proxy_pass http://behind; proxy_http_version 1.0; proxy_buffering off; }";
+    let (behind, path) = uvicorn(dir)?;
+    let front = nginx_with("nginx", &format!("unix:{}", path.display()), ["", OLD], 1, dir)?;
+    behind_nginx(front, behind, dir)
+}
+
+fn behind_nginx(mut front: Peer, mut behind: Peer, dir: &Path) -> Result<()> {
     let mut watch = watch(behind.process.pid(), &["--port".into(), front.port.to_string()], dir)?;
     watch.wait_ports(&[front.port])?;
     let clients = load(front.port, dir)?;

@@ -10,6 +10,8 @@ pub mod cudaload;
 pub mod history;
 pub mod host;
 pub mod process;
+pub mod program;
+pub mod recording;
 pub mod rig;
 pub mod run;
 pub mod sink;

@@ -160,6 +160,7 @@ pub(crate) fn neighbour(dir: &Path) -> Result<()> {
     let config = config.to_str().context("UTF-8")?;
     let mut agent = Agent::start(dir, &["--config", config, "--pid", &words[0], "--pid", &words[1]])?;
     agent.wait_attached(&server)?;
+    jobs::wait_attached(&mut agent)?;
     trainer.begin()?;
     let mut load = Load::for_seconds(2, 20.0).start(server.port, dir)?;
     let event =

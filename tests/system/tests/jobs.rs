@@ -65,7 +65,7 @@ impl Job {
         Ok(Self { process: Process::start(plan.name, command, dir)?, dir: own })
     }
 
-    /// Lets it load the driver and work.
+    /// Lets it call the driver.
     pub(crate) fn begin(&self) -> Result<()> {
         Ok(fs::write(self.dir.join("start"), "")?)
     }
@@ -123,7 +123,19 @@ pub(crate) fn watch(jobs: &[&Job], devices: &Value, dir: &Path) -> Result<Agent>
     let pids: Vec<String> = jobs.iter().map(|job| job.pid().to_string()).collect();
     let mut arguments = vec!["--config", config.to_str().context("UTF-8")?];
     pids.iter().for_each(|pid| arguments.extend(["--pid", pid]));
-    Agent::start(dir, &arguments)
+    let mut agent = Agent::start(dir, &arguments)?;
+    wait_attached(&mut agent)?;
+    Ok(agent)
+}
+
+/// Waits until the driver that they have loaded is attached to, so that their first call is seen.
+pub(crate) fn wait_attached(agent: &mut Agent) -> Result<()> {
+    wait::until("the driver to be attached to", LIMIT, || {
+        agent.process.check_alive()?;
+        let probes = agent.status()?.probes;
+        let is_it = |name: &str| probes.iter().any(|probe| probe.program == name && probe.state == "attached");
+        Ok((is_it("cuda_context_return") && is_it("cuda_launch")).then_some(()))
+    })
 }
 
 /// A copy of the simulated library that tells of these devices, and a configuration that uses it.

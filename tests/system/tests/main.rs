@@ -8,6 +8,7 @@ mod churn;
 mod commands;
 mod contention;
 mod counts;
+mod cuda;
 mod discovery;
 mod failures;
 mod gpus;
@@ -53,6 +54,14 @@ const TESTS: &[(&str, Test)] = &[
     ("server_after_agent", discovery::server_after_agent),
     ("counts_single", counts::single),
     ("counts_split", counts::split),
+    ("cuda_variants", cuda::variants),
+    ("cuda_million", cuda::million),
+    ("cuda_unwaited", cuda::unwaited),
+    ("cuda_streams", cuda::streams),
+    ("cuda_in_flight", cuda::in_flight),
+    ("cuda_graphs", cuda::graphs),
+    ("cuda_legacy", cuda::legacy),
+    ("cuda_polls", cuda::polls),
     ("memory_counts", memory::counts),
     ("memory_fragmented", memory::fragmented),
     ("memory_exhausted_self", memory::exhausted_self),

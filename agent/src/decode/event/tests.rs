@@ -41,6 +41,7 @@ const FIXED: &[(Kind, usize)] = &[
     (Kind::SocketState, size_of::<socket::State>()),
     (Kind::SocketListen, size_of::<socket::Listen>()),
     (Kind::Step, size_of::<cuda::Step>()),
+    (Kind::Tally, size_of::<cuda::Tally>()),
     (Kind::Memory, size_of::<cuda::Memory>()),
     (Kind::MemoryCall, size_of::<memory::Call>()),
     (Kind::Context, size_of::<cuda::Context>()),
@@ -100,8 +101,9 @@ fn a_step_from_before_it_had_a_context_has_none() {
     let mut bytes = record(Kind::Step as u16, cuda::STEP_WITHOUT_CONTEXT);
     bytes[112] = 5;
     bytes.extend_from_slice(&[0xff; 8]);
-    let Ok(Event::Step(step)) = decode(&mut bytes) else { panic!("not a step") };
-    assert_eq!((step.graph, step.context), (5, 0));
+    let Ok(Event::Step(counted)) = decode(&mut bytes) else { panic!("not a step") };
+    assert_eq!((counted.step.graph, counted.step.context), (5, 0));
+    assert_eq!(counted.fresh, counted.step.work, "nothing was told before");
 }
 
 #[test]

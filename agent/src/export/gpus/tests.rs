@@ -85,7 +85,7 @@ pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
     };
     let call = CallHealth { calls: 3, errors: [("timeout", 1)].into(), seconds: 0.5, longest_seconds: 0.25 };
     Snapshot {
-        occupancy: std::sync::Arc::default(),
+        occupancy: View::default(),
         taken_ns,
         health: Health::default(),
         probes: probe::Status { services: vec![service], ..probe::Status::default() },
@@ -261,7 +261,7 @@ fn view() -> View {
 
 #[test]
 fn what_processes_do_stands_beside_what_nvml_tells() {
-    let snapshot = Snapshot { occupancy: view().into(), ..snapshot(1000 * MS) };
+    let snapshot = Snapshot { occupancy: view(), ..snapshot(1000 * MS) };
     let gpus = Gpus::of(&snapshot, 1000 * MS);
     let shown: Vec<_> =
         gpus.gpus.iter().map(|gpu| (&*gpu.uuid, gpu.unlisted, gpu.contention.len())).collect();
@@ -279,7 +279,7 @@ fn what_processes_do_stands_beside_what_nvml_tells() {
 #[test]
 fn contention_and_active_time_are_metrics() {
     let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
-    write(&Snapshot { occupancy: view().into(), ..snapshot(1000 * MS) }, &metrics);
+    write(&Snapshot { occupancy: view(), ..snapshot(1000 * MS) }, &metrics);
     let text = metrics.encode(Format::Prometheus).unwrap();
     for line in [
         r#"gpu_process_active_seconds_total{device="GPU-a",role="inference",workload="vllm"} 1.5"#,

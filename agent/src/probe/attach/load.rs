@@ -137,7 +137,7 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
 
 fn load_programs(bpf: &mut Ebpf, options: &Options) -> BTreeMap<Program, String> {
     let points = TRACEPOINTS.iter().filter(|point| options.want(point));
-    let programs = points.map(|point| point.program).chain(uprobes());
+    let programs = points.map(|point| point.program).chain(uprobes()).chain([names::PROG_TALLY]);
     programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
 }
 

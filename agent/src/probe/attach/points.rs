@@ -24,6 +24,8 @@ pub(super) struct Point<'a> {
 pub(super) fn lacks_return(program: Program, library: &Library, verdicts: &[ProbeVerdict]) -> bool {
     let partner = match program {
         names::PROG_SYNC_ENTER => names::PROG_SYNC_RETURN,
+        names::PROG_QUERY_ENTER => names::PROG_QUERY_RETURN,
+        names::PROG_BEGIN_ENTER => names::PROG_BEGIN_RETURN,
         names::PROG_MEMORY_ENTER => names::PROG_MEMORY_RETURN,
         names::PROG_CONTEXT_ENTER => names::PROG_CONTEXT_RETURN,
         names::PROG_RESOLVE_ENTER => names::PROG_RESOLVE_RETURN,

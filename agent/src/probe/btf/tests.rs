@@ -147,5 +147,6 @@ fn the_running_kernel_has_the_fields() {
     assert_eq!(offsets.task_tgid, offsets.task_pid + 4);
     assert!(offsets.net > 0 && offsets.netns_inum > 0);
     assert!(offsets.task_files > 0 && offsets.socket_sock > 0);
+    assert!(offsets.task_signal > 0 && offsets.signal_live > 0 && offsets.sock_shutdown > 0);
     assert!(btf.has_tracepoint("sched_process_exec") && btf.has_tracepoint("sys_exit"));
 }

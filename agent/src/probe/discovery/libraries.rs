@@ -16,7 +16,6 @@ use super::{
     },
     scan::Scanner,
 };
-use crate::source::procfs::ProcFs;
 
 /// A server that is restarted maps the same file again: probes stay this long, since removing them is slow.
 const KEEP_UNUSED: Duration = Duration::from_secs(30);
@@ -117,7 +116,7 @@ impl Libraries {
                     continue;
                 }
             }
-            let found = open(self.kind, scanner.procfs(), &users);
+            let found = open(self.kind, scanner, &users);
             self.files.insert(id, Entry { found, at: now, mapped: now, watched: now });
         }
     }
@@ -197,10 +196,10 @@ fn unused(kind: Kind, path: &Path, state: State, reason: &str) -> ProbeVerdict {
 }
 
 /// Opens the file through the first of its users that is still there.
-fn open(kind: Kind, procfs: &ProcFs, users: &[(u32, &Mapping)]) -> Found {
+fn open(kind: Kind, scanner: &Scanner, users: &[(u32, &Mapping)]) -> Found {
     let mut failure = None;
     for (pid, mapping) in users {
-        match open_library(kind, procfs, *pid, mapping) {
+        match open_library(kind, scanner.procfs(), scanner.view(*pid), mapping) {
             Ok(Some(library)) => return Found::Library(Box::new(library)),
             Ok(None) => return Found::Other,
             // Nobody said that it is one.

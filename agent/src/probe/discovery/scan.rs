@@ -26,6 +26,8 @@ const PORTS_STALE_AFTER: u32 = 8;
 #[derive(Debug)]
 struct Known {
     stat: Stat,
+    /// The thread by whose number it is looked at: the first one, or another where that has ended.
+    view: u32,
     exe: String,
     container: Option<String>,
     netns: u32,
@@ -95,8 +97,7 @@ impl Scanner {
     }
 
     fn look(&mut self, pid: u32, closely: bool) {
-        // Kernel threads and zombies have no address space and are nothing to us.
-        let Some(stat) = self.procfs.stat(pid).ok().filter(|stat| stat.vsize > 0) else {
+        let Some((stat, view)) = self.see(pid) else {
             self.known.remove(&pid);
             return;
         };
@@ -104,30 +105,46 @@ impl Scanner {
             known.age += 1;
             known.ports_age += 1;
             if !closely && !known.needs_a_look(&stat) {
-                known.stat = stat;
+                (known.stat, known.view) = (stat, view);
                 return;
             }
         }
-        match self.read(stat) {
+        match self.read(stat, view) {
             Ok(known) => self.known.insert(pid, known),
             Err(_ended_meanwhile) => self.known.remove(&pid),
         };
     }
 
-    fn read(&self, stat: Stat) -> Result<Known, ProcError> {
-        let pid = stat.pid;
-        let before = self.known.get(&pid).filter(|known| known.stat.start_ticks == stat.start_ticks);
-        let exe = self.procfs.exe(pid)?;
+    /// A process, and the thread by whose number more is to be seen of it. Kernel threads and zombies have no address
+    /// space and are nothing to us; but one whose first thread alone has ended looks like a zombie too.
+    fn see(&self, pid: u32) -> Option<(Stat, u32)> {
+        let stat = self.procfs.stat(pid).ok()?;
+        if stat.vsize > 0 {
+            return Some((stat, pid));
+        }
+        if stat.threads < 2 {
+            return None;
+        }
+        let vsize_of = |thread| Some((thread, self.procfs.stat(thread).ok()?.vsize));
+        let mut threads = self.procfs.threads(pid).ok()?.filter_map(vsize_of);
+        let (view, vsize) = threads.find(|(_, vsize)| *vsize > 0)?;
+        Some((Stat { vsize, ..stat }, view))
+    }
+
+    fn read(&self, stat: Stat, view: u32) -> Result<Known, ProcError> {
+        let before = self.known.get(&stat.pid).filter(|known| known.stat.start_ticks == stat.start_ticks);
+        let exe = self.procfs.exe(view)?;
         Ok(Known {
-            mapped: mapped(&self.procfs, pid, &exe)?,
+            mapped: mapped(&self.procfs, view, &exe)?,
             exe: exe.to_string_lossy().into_owned(),
-            container: self.procfs.container(pid)?,
-            netns: self.procfs.netns(pid)?,
+            container: self.procfs.container(view)?,
+            netns: self.procfs.netns(view)?,
             ports: before.map(|known| known.ports.clone()).unwrap_or_default(),
             listeners: before.map_or(0, |known| known.listeners),
             age: 0,
             ports_age: before.map_or(PORTS_STALE_AFTER, |known| known.ports_age),
             stat,
+            view,
         })
     }
 
@@ -142,7 +159,7 @@ impl Scanner {
             let Some(known) = self.known.get_mut(&pid) else { continue };
             let found = match namespaces.entry(known.netns) {
                 Entry::Occupied(found) => found.into_mut(),
-                Entry::Vacant(vacant) => match namespace(&self.procfs, pid) {
+                Entry::Vacant(vacant) => match namespace(&self.procfs, known.view) {
                     Ok(found) => vacant.insert(found),
                     // It has ended since; the next one of the namespace tells as well.
                     Err(_) => continue,
@@ -156,7 +173,7 @@ impl Scanner {
             known.listeners = *hash;
             known.ports_age = 0;
             // What cannot be looked at now keeps what was seen last.
-            if let Ok(ports) = owned_ports(&self.procfs, pid, known.netns, listeners) {
+            if let Ok(ports) = owned_ports(&self.procfs, known.view, known.netns, listeners) {
                 known.ports = ports;
             }
         }
@@ -175,6 +192,11 @@ impl Scanner {
             by_port || contained || sessions.contains(&known.stat.session)
         };
         self.known.values().filter(is_candidate).map(|known| known.stat.pid).collect()
+    }
+
+    /// The thread by whose number a process is looked at.
+    pub(super) fn view(&self, pid: u32) -> u32 {
+        self.known.get(&pid).map_or(pid, |known| known.view)
     }
 
     /// Mapped files with the name of a library of this kind, and by whom.

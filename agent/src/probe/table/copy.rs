@@ -2,7 +2,8 @@
 //!
 //! Which copies are result markers: `cuMemcpyDtoH` returns when the bytes are on the host. `cuMemcpyHtoD` may return
 //! once the source has been staged, and `cuMemcpyDtoD` at once, so their work stays pending for the next marker.
-//! `cuMemcpy` does not tell its direction; it counts as a marker, since the host may read the result after it.
+//! `cuMemcpyDtoHAsync` to memory that is not pinned returns when the bytes are there, too; the call does not tell which
+//! memory it is, so its work waits for the next marker. `cuMemcpy` does not tell its direction; it counts as a marker, since the host may read the result after it.
 
 use wire::cookie::{Class, Loc};
 
@@ -85,6 +86,59 @@ pub(super) const ROWS: &[Row] = &[
             Class::CopyAny,
             &[legacy("cuMemcpyAsync"), per_thread("cuMemcpyAsync_ptsz")],
             "CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream hStream)",
+        )
+    },
+    Row {
+        bytes: Loc::Arg(4),
+        ..row(
+            "cuMemcpyPeer",
+            Class::CopyD2D,
+            &[legacy("cuMemcpyPeer"), per_thread("cuMemcpyPeer_ptds")],
+            "CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src, CUcontext srcContext, size_t bytes)",
+        )
+    },
+    Row {
+        stream: Loc::Arg(5),
+        bytes: Loc::Arg(4),
+        ..row(
+            "cuMemcpyPeerAsync",
+            Class::CopyD2D,
+            &[legacy("cuMemcpyPeerAsync"), per_thread("cuMemcpyPeerAsync_ptsz")],
+            "CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src, CUcontext srcContext, size_t bytes, CUstream hStream)",
+        )
+    },
+    Row {
+        // Asked for: how much of it moves depends on where it is.
+        stream: Loc::Arg(3),
+        bytes: Loc::Arg(1),
+        required: false,
+        ..row(
+            "cuMemPrefetchAsync",
+            Class::CopyAny,
+            &[legacy("cuMemPrefetchAsync"), per_thread("cuMemPrefetchAsync_ptsz")],
+            "CUresult cuMemPrefetchAsync(CUdeviceptr dst, size_t bytes, CUdevice device, CUstream hStream)",
+        )
+    },
+    Row {
+        stream: Loc::Arg(4),
+        bytes: Loc::Arg(1),
+        required: false,
+        ..row(
+            "cuMemPrefetchAsync_v2",
+            Class::CopyAny,
+            &[legacy("cuMemPrefetchAsync_v2"), per_thread("cuMemPrefetchAsync_v2_ptsz")],
+            "CUresult cuMemPrefetchAsync_v2(CUdeviceptr dst, size_t bytes, CUmemLocation location, unsigned flags, CUstream hStream)",
+        )
+    },
+    Row {
+        stream: Loc::Arg(4),
+        bytes: Loc::Arg(2),
+        required: false,
+        ..row(
+            "cuMemcpyWithAttributesAsync",
+            Class::CopyAny,
+            &[legacy("cuMemcpyWithAttributesAsync"), per_thread("cuMemcpyWithAttributesAsync_ptsz")],
+            "CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes *attributes, CUstream hStream)",
         )
     },
 ];

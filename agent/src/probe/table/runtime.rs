@@ -169,4 +169,78 @@ pub(super) const ROWS: &[Row] = &[
             "cudaError_t cudaFreeAsync(void *dptr, cudaStream_t hStream)",
         )
     },
+    Row {
+        stream: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamBeginCapture",
+            Class::CaptureBegin,
+            &[legacy("cudaStreamBeginCapture"), per_thread("cudaStreamBeginCapture_ptsz")],
+            "cudaError_t cudaStreamBeginCapture(cudaStream_t hStream, cudaStreamCaptureMode mode)",
+        )
+    },
+    Row {
+        stream: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamEndCapture",
+            Class::CaptureEnd,
+            &[legacy("cudaStreamEndCapture"), per_thread("cudaStreamEndCapture_ptsz")],
+            "cudaError_t cudaStreamEndCapture(cudaStream_t hStream, cudaGraph_t *pGraph)",
+        )
+    },
+    Row {
+        object: Loc::Arg(0),
+        ..runtime(
+            "cudaEventQuery",
+            Class::QueryEvent,
+            &[legacy("cudaEventQuery")],
+            "cudaError_t cudaEventQuery(cudaEvent_t hEvent)",
+        )
+    },
+    Row {
+        stream: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamQuery",
+            Class::QueryStream,
+            &[legacy("cudaStreamQuery"), per_thread("cudaStreamQuery_ptsz")],
+            "cudaError_t cudaStreamQuery(cudaStream_t hStream)",
+        )
+    },
+    Row {
+        bytes: Loc::Arg(1),
+        object: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamCreateWithFlags",
+            Class::StreamCreate,
+            &[legacy("cudaStreamCreateWithFlags")],
+            "cudaError_t cudaStreamCreateWithFlags(cudaStream_t *phStream, unsigned flags)",
+        )
+    },
+    Row {
+        bytes: Loc::Arg(1),
+        object: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamCreateWithPriority",
+            Class::StreamCreate,
+            &[legacy("cudaStreamCreateWithPriority")],
+            "cudaError_t cudaStreamCreateWithPriority(cudaStream_t *phStream, unsigned flags, int priority)",
+        )
+    },
+    Row {
+        stream: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamDestroy",
+            Class::Destroy,
+            &[legacy("cudaStreamDestroy")],
+            "cudaError_t cudaStreamDestroy(cudaStream_t hStream)",
+        )
+    },
+    Row {
+        object: Loc::Arg(0),
+        ..runtime(
+            "cudaEventDestroy",
+            Class::Destroy,
+            &[legacy("cudaEventDestroy")],
+            "cudaError_t cudaEventDestroy(cudaEvent_t hEvent)",
+        )
+    },
 ];

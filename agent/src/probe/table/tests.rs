@@ -62,24 +62,32 @@ fn locations_agree_with_the_prototypes() {
             })
         };
         if !matches!(row.stream, Loc::Deref(_)) {
-            assert_eq!(row.stream, place("hStream").unwrap_or(Loc::None), "{}: stream", row.name);
+            assert_eq!(row.stream, place(" hStream").unwrap_or(Loc::None), "{}: stream", row.name);
         }
         if row.programs().iter().any(|program| program.starts_with("cuda_context")) {
             context(row, place);
             continue;
         }
         let bytes = match row.class {
+            Class::StreamCreate => place("flags"),
+            Class::CopyBatch => place("count"),
+            Class::Launch => place("numDevices"),
             // Sizes that are not those of what is moved or taken.
-            Class::Launch | Class::GraphInstantiate => None,
+            Class::GraphInstantiate | Class::Memset | Class::CaptureBegin => None,
             Class::Link => place("size_t size"),
             Class::Resolve => place("symbolStatus"),
             class if class.is_memory() => place("size_t bytes"),
-            _ => place("size_t"),
+            _ => place("size_t bytes").or_else(|| place("size_t")),
         };
         assert_eq!(row.bytes, bytes.unwrap_or(Loc::None), "{}: bytes", row.name);
         let object = match row.class {
             Class::GraphLaunch => place("hGraphExec"),
-            Class::SyncEvent | Class::EventRecord | Class::WaitEvent => place("hEvent"),
+            Class::SyncEvent | Class::EventRecord | Class::WaitEvent | Class::QueryEvent | Class::Destroy => {
+                place("hEvent")
+            }
+            Class::StreamCreate => place("phStream"),
+            Class::Copy2D | Class::Copy3D => place("pCopy"),
+            Class::CopyBatch => place("sizes"),
             // What the call is about comes first, but for the amounts that are asked for.
             class if class.is_memory() => Some(Loc::Arg(0)),
             Class::Resolve => place("pfn"),
@@ -154,10 +162,19 @@ fn the_launch_configuration_has_its_stream_at_byte_32() {
 }
 
 #[test]
-fn only_waiting_rows_have_a_return_program() {
+fn only_rows_whose_return_matters_have_a_return_program() {
     for row in TABLE {
         let waits = row.blocking
-            || matches!(row.class, Class::SyncStream | Class::SyncEvent | Class::SyncContext)
+            || matches!(
+                row.class,
+                Class::SyncStream
+                    | Class::SyncEvent
+                    | Class::SyncContext
+                    | Class::QueryEvent
+                    | Class::QueryStream
+                    | Class::CaptureBegin
+                    | Class::StreamCreate
+            )
             || row.class.is_memory()
             || row.programs().contains(&names::PROG_CONTEXT_RETURN)
             || row.class as u8 >= Class::Resolve as u8;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::{super::grpc, Framing, Side};
 
-/// Headers that are looked at.
-const MAX_HEADERS: usize = 128;
+/// Headers that there is room for without asking for memory.
+const FEW_HEADERS: usize = 128;
 /// Longest request id that is kept.
 const MAX_REQUEST_ID: usize = 128;
 
@@ -96,8 +96,8 @@ pub(in crate::track) struct Response {
 /// Parses a request's head; `None` when it is not one that can be framed.
 pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
     let bytes = &*unfolded(bytes);
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut parsed = httparse::Request::new(&mut headers);
+    let (mut few, mut many) = room(bytes);
+    let mut parsed = httparse::Request::new(if many.is_empty() { &mut few } else { &mut many });
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
     Some(Request {
         method: Some(parsed.method?.to_owned()),
@@ -110,10 +110,17 @@ pub(in crate::track) fn request(bytes: &[u8]) -> Option<Request> {
 /// Parses a response's head, likewise.
 pub(in crate::track) fn response(bytes: &[u8]) -> Option<Response> {
     let bytes = &*unfolded(bytes);
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut parsed = httparse::Response::new(&mut headers);
+    let (mut few, mut many) = room(bytes);
+    let mut parsed = httparse::Response::new(if many.is_empty() { &mut few } else { &mut many });
     parsed.parse(bytes).ok().filter(httparse::Status::is_complete)?;
     Some(Response { status: parsed.code?, headers: read(parsed.headers, Side::Response)? })
+}
+
+/// Room for the headers of a head: as many as it has lines, which its own length bounds; in the first place if they fit.
+fn room(bytes: &[u8]) -> ([httparse::Header<'_>; FEW_HEADERS], Vec<httparse::Header<'_>>) {
+    let lines = memchr::memchr_iter(b'\n', bytes).count();
+    let many = if lines > FEW_HEADERS { lines } else { 0 };
+    ([httparse::EMPTY_HEADER; FEW_HEADERS], vec![httparse::EMPTY_HEADER; many])
 }
 
 /// The head with each folded line joined to the one before, as those do who still take such lines.

@@ -18,12 +18,18 @@ impl Http2 {
         let at = Stamp::from(&state.header);
         match (state.old, state.new) {
             (_, socket::tcp::CLOSE_WAIT) => self.streams.client_closed(at.time_ns),
-            // As on a connection of HTTP/1: the client had closed, also before what was read since.
+            // As on a connection of HTTP/1: a reset by the client, after which something may still be read ...
+            (socket::tcp::ESTABLISHED | socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) if !local => {
+                self.streams.client_closed(at.time_ns);
+                self.streams.finish_all(Ending::ClientGone, at, cx);
+            }
+            // ... the client had closed, also before what was read since ...
             (socket::tcp::CLOSE_WAIT, socket::tcp::CLOSE) => {
                 self.streams.client_closed(at.time_ns);
                 self.finish(Ending::ServerGone, "after_close", at, cx);
             }
-            (socket::tcp::ESTABLISHED, socket::tcp::CLOSE) if !local => {
+            // ... and nothing more is read.
+            (socket::tcp::CLOSE, socket::tcp::CLOSE) => {
                 self.finish(Ending::ClientGone, "after_close", at, cx);
             }
             (_, socket::tcp::FIN_WAIT1 | socket::tcp::CLOSE) => {

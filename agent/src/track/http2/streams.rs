@@ -107,6 +107,8 @@ pub(super) struct Streams {
     /// Frames were lost, so that an answer without a request is nothing strange.
     lossy: bool,
     blocked: bool,
+    /// When the client ended its side of the connection.
+    peer_closed_ns: Option<u64>,
     shared: Shared,
     /// Arrival of the bytes of the read that is being looked at.
     pub arrivals: Arrivals,
@@ -125,6 +127,7 @@ impl Streams {
             highest: 0,
             over: VecDeque::new(),
             blocked: false,
+            peer_closed_ns: None,
             arrivals: Arrivals::default(),
             deliveries: Deliveries::default(),
         }
@@ -176,6 +179,7 @@ impl Streams {
             self.finish(oldest, Ending::OutOfSight, at, cx);
         }
         let mut stream = Stream::new(self.origin.clone(), first, self.shared.window());
+        self.peer_closed_ns.iter().for_each(|closed_ns| stream.exchanges.client_closed(*closed_ns));
         stream.exchanges.read(at, begun);
         stream.exchanges.request_begin(at, cx);
         self.table.insert(id, stream);
@@ -224,7 +228,9 @@ impl Streams {
             }
             stream.exchanges.response_begin(Stamp { time_ns: begun_ns, ..at });
             stream.answer(block, at, cx);
+            self.begin_window(id, at.time_ns);
         }
+        let Some(stream) = self.table.get_mut(&id) else { return };
         if end {
             stream.exchanges.trailers(block.grpc_status(), block.is_complete());
         }
@@ -353,6 +359,7 @@ impl Streams {
 
     /// The client ended its side of the connection.
     pub(super) fn client_closed(&mut self, time_ns: u64) {
+        self.peer_closed_ns.get_or_insert(time_ns);
         for stream in self.table.values_mut() {
             stream.exchanges.client_closed(time_ns);
         }

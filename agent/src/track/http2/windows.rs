@@ -61,6 +61,12 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// The answer begins. It may find the window shut, but has not waited for it before.
+    pub(super) fn begin(&mut self, shared_is_shut: bool, now_ns: u64) {
+        (self.shut_since_ns, self.reopened) = (None, None);
+        self.settle(shared_is_shut, now_ns);
+    }
+
     /// So many bytes are sent; how long the server had been waiting to send them.
     pub(super) fn sent(&mut self, len: u32, now_ns: u64) -> u64 {
         self.left -= i64::from(len);

@@ -198,6 +198,38 @@ fn the_client_of_a_unix_socket_is_there_while_writes_succeed() {
     }
 }
 
+/// The client has read the end: the server closed. An answer that ends with the connection is whole.
+#[test]
+fn a_unix_socket_that_the_server_closed() {
+    const HEAD: &str = "HTTP/1.0 200 OK\r\n\r\n";
+    for (response, outcome) in [(HEAD, Outcome::Ok), (&OK[..OK.len() - 1], Outcome::Truncated)] {
+        let mut rig = Rig::new();
+        let others = rig.tracker.connections();
+        open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 500);
+        rig.recv(1, GET);
+        rig.send(1, response);
+        rig.state(1, tcp::FIN_WAIT1, tcp::CLOSE, 0);
+        assert_eq!((rig.outcomes(), rig.tracker.connections()), (vec![outcome], others));
+        rig.assert_replays();
+    }
+}
+
+/// Where nobody read the end: what ends with the connection did so before another one was in its place.
+#[test]
+fn an_answer_that_ended_with_a_unix_socket_is_whole() {
+    let mut rig = Rig::new();
+    open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 500);
+    rig.recv(1, GET);
+    rig.send(1, "HTTP/1.0 200 OK\r\n\r\nall");
+    let wrote = rig.now;
+    rig.now += 5_000_000_000;
+    open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 501);
+    let done = rig.finished()[0];
+    assert_eq!((done.outcome, done.close_ns), (Some(Outcome::Ok), None));
+    assert_eq!(done.last_byte_out_ns, Some(wrote));
+    rig.assert_replays();
+}
+
 /// Nothing tells that a unix socket was closed but the end that is read, or another one in its place.
 #[test]
 fn unix_sockets_leave() {
@@ -211,6 +243,7 @@ fn unix_sockets_leave() {
     open(&mut rig, &unix(3, 2, ROLE_ACCEPTED), 500);
     rig.recv(3, GET);
     open(&mut rig, &unix(3, 2, ROLE_ACCEPTED), 501);
-    assert_eq!(rig.outcomes(), [Outcome::Ok, Outcome::Truncated], "another one is in its place");
+    assert_eq!(rig.outcomes(), [Outcome::Ok, Outcome::Unknown], "another one is in its place");
+    assert_eq!(rig.finished()[1].close_ns, None, "and when that happened is not known");
     assert_eq!(rig.tracker.connections(), others + 1);
 }

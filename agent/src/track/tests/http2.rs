@@ -274,6 +274,32 @@ fn how_calls_end() {
     rig.assert_replays();
 }
 
+/// What had arrived before a reset is read after it.
+#[test]
+fn a_call_that_is_read_after_the_reset_is_told() {
+    let mut rig = accepted();
+    rig.recv(1, frame(1, 5, 1, &post("/a")));
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE, 0);
+    let reset = rig.now;
+    rig.recv(1, [frame(1, 4, 3, &post("/b")), frame(0, 1, 3, br#"{"model":"m"}"#)].concat());
+    assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect]);
+    rig.state(1, tcp::CLOSE, tcp::CLOSE, 0);
+    assert_eq!(rig.outcomes(), [Outcome::ClientDisconnect; 2]);
+    let late = rig.finished()[1];
+    assert_eq!((late.path.as_deref(), late.close_ns), (Some("/b"), Some(reset)));
+    rig.assert_replays();
+}
+
+/// A server that gives up with something unread resets the connection.
+#[test]
+fn a_reset_by_the_server_is_no_disconnect() {
+    let mut rig = accepted();
+    rig.recv(1, frame(1, 4, 1, &post("/a")));
+    rig.send(1, frame(1, 4, 1, &[0x88]));
+    rig.state(1, tcp::ESTABLISHED, tcp::CLOSE, PID + 1);
+    assert_eq!(rig.outcomes(), [Outcome::Truncated]);
+}
+
 #[test]
 fn interim_headers_are_not_the_answer() {
     let mut rig = accepted();

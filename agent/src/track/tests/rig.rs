@@ -45,6 +45,8 @@ pub(crate) struct Rig {
     offsets: std::collections::HashMap<(u64, u8), u64>,
     /// Of the calls to come.
     pub network: socket::Network,
+    /// Process that makes them.
+    pub pid: u32,
 }
 
 pub(crate) fn id(sock: u64) -> socket::SockId {
@@ -65,6 +67,7 @@ impl Rig {
             records: Vec::new(),
             offsets: std::collections::HashMap::default(),
             network: socket::Network::default(),
+            pid: PID,
         };
         rig.process(PID);
         rig
@@ -98,7 +101,7 @@ impl Rig {
     pub(crate) fn header(&mut self, kind: Kind, len: usize) -> Header {
         self.now += 1000;
         let len = u32::try_from(len).unwrap();
-        Header { abi: wire::ABI, kind: kind as u16, len, time_ns: self.now, tgid: PID, tid: TID }
+        Header { abi: wire::ABI, kind: kind as u16, len, time_ns: self.now, tgid: self.pid, tid: TID }
     }
 
     pub(crate) fn open(&mut self, sock: u64, role: u8, flags: u8) {

@@ -147,7 +147,7 @@ fn the_death_of_a_process_ends_what_it_served() {
         read 1 service 0 at 5 by 11
         done 0 GET /x http status - Truncated in 4..4 (19 B) out -..- (0 B) close 6
         done 1 GET /x http status - Truncated in 5..5 (19 B) out -..- (0 B) close 6
-        ProcessExit { service: ServiceId(0), pid: 10, time_ns: 6000 }
+        ProcessExit { service: ServiceId(0), pid: 10, last: true, time_ns: 6000 }
     "]]
     .assert_eq(&rig.print());
 }

@@ -3,7 +3,7 @@
 //! `gpujob [NAME] --libcuda FILE [--start FILE] [--working FILE] --stop FILE [--device N]… [--kernels N] [--units N]
 //! [--pause-us N] [--uuid]`
 //!
-//! It begins when the file `--start` is there, before it has loaded the driver, makes the file `--working` after its
+//! It loads the driver at once and calls it when the file `--start` is there, makes the file `--working` after its
 //! first step, and ends when `--stop` is there. `NAME` is for
 //! whoever looks at its command line.
 
@@ -67,10 +67,10 @@ impl Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
+    let driver = Driver::open(&arguments.libcuda)?;
     while arguments.start.as_ref().is_some_and(|start| !start.exists()) {
         thread::sleep(INTERVAL);
     }
-    let driver = Driver::open(&arguments.libcuda)?;
     driver.call("cuInit", |function: extern "C" fn(c_uint) -> c_uint| function(0))?;
     let (driver, arguments) = (&driver, &arguments);
     thread::scope(|scope| {

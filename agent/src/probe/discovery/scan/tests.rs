@@ -166,3 +166,31 @@ fn processes_that_end_are_forgotten() {
     scanner.full(&Wanted::default()).unwrap();
     assert_eq!(scanner.len(), 0);
 }
+
+/// Under its own number the kernel then shows nothing but its name.
+#[test]
+fn a_process_whose_first_thread_has_ended_is_seen_by_another() {
+    let fake = Fake::new();
+    fake.process(10, "server", 10);
+    fake.process(12, "server", 10);
+    fake.map_driver(12);
+    fake.listen(&[12], 12, 8000);
+    let gone = "10 (server) Z 1 10 10 0 -1 0 1 0 0 0 1 2 0 0 20 0 2 0 55 0 12";
+    fs::write(fake.path(10).join("stat"), gone).unwrap();
+    for name in ["exe", "maps", "ns", "net", "fd"] {
+        let path = fake.path(10).join(name);
+        fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).unwrap();
+    }
+    for thread in ["10", "12"] {
+        fs::create_dir_all(fake.path(10).join("task").join(thread)).unwrap();
+    }
+    let mut scanner = fake.scanner();
+    scanner.full(&Wanted::default()).unwrap();
+    let facts = scanner.facts(|_| true).into_iter().find(|facts| facts.pid == 10).unwrap();
+    assert_eq!((facts.gpu, facts.start_ticks, facts.ports[0].port), (true, 55, 8000));
+    assert_eq!((scanner.view(10), scanner.view(12)), (12, 12));
+    // A zombie that nobody has waited for has no other thread.
+    fs::write(fake.path(10).join("stat"), gone.replace("20 0 2 0", "20 0 1 0")).unwrap();
+    scanner.full(&Wanted::default()).unwrap();
+    assert!(!scanner.is_alive(10));
+}

@@ -16,6 +16,16 @@ impl Streams {
         }
     }
 
+    /// The headers of an answer are out, and its body may follow.
+    pub(super) fn begin_window(&mut self, id: u32, now_ns: u64) {
+        let is_shut = self.shared.is_shut();
+        if self.shared.known
+            && let Some(stream) = self.table.get_mut(&id)
+        {
+            stream.window.begin(is_shut, now_ns);
+        }
+    }
+
     /// The client allows so many more bytes of a stream, or of all of them.
     pub(in super::super) fn window_grew(&mut self, id: u32, by: u32, now_ns: u64) {
         let was_shut = self.shared.is_shut();

@@ -229,3 +229,32 @@ fn a_loss_makes_windows_unknown() {
     rig.send(1, frame(0, 1, 1, b"a"));
     assert_eq!(rig.finished()[0].blocked_ns, 0);
 }
+
+/// Windows that are shut from the start: the server waits with the first byte of a body.
+#[test]
+fn a_window_that_begins_shut_is_waited_for() {
+    for shared in [false, true] {
+        let mut rig = accepted();
+        if shared {
+            // Another answer has used up what they share.
+            rig.recv(1, frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]));
+            rig.recv(1, frame(1, 5, 1, &post("/a")));
+            rig.send(1, frame(1, 4, 1, &[0x88]));
+            let bytes = [16_384, 16_384, 16_384, 16_383].map(|len| frame(0, 0, 1, &vec![b'a'; len])).concat();
+            bytes
+                .chunks(1500)
+                .for_each(|piece| rig.call(1, wire::socket::DIR_SEND, piece, (piece.len(), 0), piece.len()));
+        } else {
+            rig.recv(1, frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]));
+        }
+        rig.recv(1, frame(1, 5, 3, &post("/b")));
+        // Before it answers, it waits for nothing.
+        rig.now += 500_000_000;
+        rig.send(1, frame(1, 4, 3, &[0x88]));
+        rig.now += 1_000_000_000;
+        rig.recv(1, window(if shared { 0 } else { 3 }, 65_536));
+        rig.send(1, frame(0, 1, 3, b"a"));
+        assert_eq!(rig.finished()[0].blocked_ns / 1_000_000, 1000, "shared {shared}");
+        rig.assert_replays();
+    }
+}

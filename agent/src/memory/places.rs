@@ -1,0 +1,55 @@
+//! On which device a context is, as far as is known.
+
+use super::{Ledgers, Place, Sources, book::Book};
+
+impl Ledgers {
+    /// Where a context's memory is; once it is known it is not asked again for each call.
+    pub(super) fn place(&mut self, pid: u32, book: usize, now_ns: u64, from: Sources<'_>) -> Place {
+        let known = self.processes.get(&pid).and_then(|process| process.books.get(book)?.place);
+        match known {
+            Some(place @ Place::Device(_)) => place,
+            _ => self.look_up(pid, book, now_ns, from),
+        }
+    }
+
+    /// The same, asked anew: what was inferred may be known better now.
+    pub(super) fn look_up(&mut self, pid: u32, book: usize, now_ns: u64, from: Sources<'_>) -> Place {
+        let of = |book: &Book| (book.context, book.place);
+        let book_of = self.processes.get(&pid).and_then(|process| process.books.get(book));
+        let (context, known) = book_of.map(of).unwrap_or_default();
+        let found = from.placements.place(pid, context, from.devices, now_ns);
+        let found = found.and_then(|found| self.device(&found.device));
+        let place = found.or(known).unwrap_or(Place::Process(pid));
+        if known == Some(place) {
+            return place;
+        }
+        let moment = self.sights.entry(place).or_default().now(now_ns);
+        for pending in self.pending.iter_mut().filter(|pending| pending.failure.pid == pid) {
+            if Some(pending.place) == known {
+                pending.moves(place, moment);
+            }
+        }
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.moves(book, known, place);
+        }
+        place
+    }
+
+    pub(super) fn device(&mut self, uuid: &str) -> Option<Place> {
+        const MAX_DEVICES: usize = 256;
+        let at = self.uuids.iter().position(|known| known == uuid).or_else(|| {
+            (self.uuids.len() < MAX_DEVICES).then(|| {
+                self.uuids.push(uuid.to_owned());
+                self.uuids.len() - 1
+            })
+        });
+        at.map(Place::Device)
+    }
+
+    pub(super) fn uuid(&self, place: Place) -> Option<String> {
+        match place {
+            Place::Device(at) => self.uuids.get(at).cloned(),
+            Place::Process(_) => None,
+        }
+    }
+}
