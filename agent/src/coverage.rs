@@ -18,7 +18,7 @@ use crate::{
 /// Processes that are kept.
 const MAX_PROCESSES: usize = 4096;
 /// How long NVML must show work of a process of which there never was a call until it counts as blind.
-const BLIND_NS: u64 = 6_000_000_000;
+const BLIND_NS: u64 = 5_000_000_000;
 /// The same where there were calls: one step can take a while, and is seen at its end.
 const QUIET_NS: u64 = 60_000_000_000;
 
