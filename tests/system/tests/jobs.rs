@@ -133,7 +133,8 @@ pub(crate) fn wait_attached(agent: &mut Agent) -> Result<()> {
     wait::until("the driver to be attached to", LIMIT, || {
         agent.process.check_alive()?;
         let probes = agent.status()?.probes;
-        let is_it = |name: &str| probes.iter().any(|probe| probe.program == name && probe.state == "attached");
+        let is_it =
+            |name: &str| probes.iter().any(|probe| probe.program == name && probe.state == "attached");
         Ok((is_it("cuda_context_return") && is_it("cuda_launch")).then_some(()))
     })
 }
