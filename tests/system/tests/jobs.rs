@@ -13,7 +13,7 @@ use system::process::Process;
 use system::{history, host, wait};
 
 /// How long anything may take on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// How to start a job.
 #[derive(Default)]
