@@ -121,21 +121,8 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            Event::Step(cuda::CountedStep { step, fresh: work }) => {
-                match self.processes.service_at(step.header.tgid, step.header.time_ns) {
-                    Some(service) => {
-                        out.push(Tracked::Counted { service, work, captured: 0 });
-                        out.push(Tracked::Step { service, step });
-                    }
-                    None => health.ignore("step_without_service"),
-                }
-            }
-            Event::Tally(cuda::Tally { header, work, captured, .. }) => {
-                match self.processes.service_at(header.tgid, header.time_ns) {
-                    Some(service) => out.push(Tracked::Counted { service, work, captured }),
-                    None => health.ignore("tally_without_service"),
-                }
-            }
+            Event::Step(counted) => self.step(&counted, health, out),
+            Event::Tally(tally) => self.tally(&tally, health, out),
             Event::Memory(memory) => {
                 match self.processes.service_at(memory.header.tgid, memory.header.time_ns) {
                     Some(service) => out.push(Tracked::Memory { service, memory }),
@@ -159,6 +146,25 @@ impl Tracker {
             // What they tell is kept beside the tracker, in `coverage`.
             Event::Resolved(_) | Event::Rare(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
+        }
+    }
+
+    fn step(&self, counted: &cuda::CountedStep, health: &mut Health, out: &mut Vec<Tracked>) {
+        let (step, work) = (counted.step, counted.fresh);
+        match self.processes.service_at(step.header.tgid, step.header.time_ns) {
+            Some(service) => {
+                out.push(Tracked::Counted { service, work, captured: 0 });
+                out.push(Tracked::Step { service, step });
+            }
+            None => health.ignore("step_without_service"),
+        }
+    }
+
+    fn tally(&self, tally: &cuda::Tally, health: &mut Health, out: &mut Vec<Tracked>) {
+        let (work, captured) = (tally.work, tally.captured);
+        match self.processes.service_at(tally.header.tgid, tally.header.time_ns) {
+            Some(service) => out.push(Tracked::Counted { service, work, captured }),
+            None => health.ignore("tally_without_service"),
         }
     }
 

@@ -229,6 +229,12 @@ impl Class {
             42 => Self::Link,
             43 => Self::GraphInstantiate,
             44 => Self::Init,
+            _ => return Self::memory_from_u8(n),
+        })
+    }
+
+    const fn memory_from_u8(n: u8) -> Option<Self> {
+        Some(match n {
             48 => Self::AllocPitch,
             49 => Self::AllocManaged,
             50 => Self::AllocAsync,
