@@ -204,12 +204,11 @@ impl Occupancy {
                 let name = lane.place.as_ref().map(|place| place.device.clone());
                 let mut ns = 0;
                 while let Some(step) = lane.next(name.is_some(), given_up) {
-                    ns += match matrix(matrices, name.as_deref()) {
-                        Some(matrix) => matrix.add(*pid, process::begin(&step), &step, health),
-                        None => {
-                            health.limit("steps_without_device");
-                            step.header.time_ns - process::begin(&step)
-                        }
+                    ns += if let Some(matrix) = matrix(matrices, name.as_deref()) {
+                        matrix.add(*pid, process::begin(&step), &step, health)
+                    } else {
+                        health.limit("steps_without_device");
+                        step.header.time_ns - process::begin(&step)
                     };
                 }
                 if ns > 0 {

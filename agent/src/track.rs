@@ -121,9 +121,7 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            event @ (Event::Step(_) | Event::Tally(_) | Event::Memory(_)) => self.cuda(event, health, out),
-            // Whose device that is, is kept beside the tracker, in `placement`.
-            Event::Context(_) => {}
+            event @ (Event::Step(_) | Event::Tally(_) | Event::Memory(_)) => self.cuda(&event, health, out),
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
@@ -136,16 +134,16 @@ impl Tracker {
                 self.processes.admitted(&record, health);
             }
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
-            // What they tell is kept beside the tracker, in `coverage`.
-            Event::Resolved(_) | Event::Rare(_) => {}
+            // What they tell is kept beside the tracker, in `coverage` and `placement`.
+            Event::Resolved(_) | Event::Rare(_) | Event::Context(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
         }
     }
 
     /// Work of a process's GPU goes to the service that it belonged to then.
-    fn cuda(&self, event: Event<'_>, health: &mut Health, out: &mut Vec<Tracked>) {
+    fn cuda(&self, event: &Event<'_>, health: &mut Health, out: &mut Vec<Tracked>) {
         let service = |header: &Header| self.processes.service_at(header.tgid, header.time_ns);
-        match event {
+        match *event {
             Event::Step(cuda::CountedStep { step, fresh: work }) => match service(&step.header) {
                 Some(service) => {
                     out.push(Tracked::Counted { service, work, captured: 0 });

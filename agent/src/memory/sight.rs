@@ -89,7 +89,7 @@ impl Sight {
         match &mut self.last {
             Some((seen, _)) if seen.during.overlaps(during) => self.last = None,
             Some((seen, moved)) if during.end_ns <= seen.during.begin_ns => {
-                *moved = moved.saturating_add(bytes)
+                *moved = moved.saturating_add(bytes);
             }
             _ => {}
         }

@@ -13,7 +13,7 @@ use clap::Parser as _;
 use api::{Driver, Runtime, Way};
 
 /// How long a file is waited for.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 #[derive(Debug, clap::Parser)]
 struct Args {

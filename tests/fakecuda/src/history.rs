@@ -26,8 +26,10 @@ enum Line {
 pub(crate) fn placed(device: usize, op: Op, times: [u64; 3]) {
     if FILE.is_some() {
         let engine = match op {
-            Op::Kernel { .. } | Op::Graph { .. } | Op::Memset { .. } => "compute",
-            Op::Copy { kind: CopyKind::D2D, .. } => "compute",
+            Op::Kernel { .. }
+            | Op::Graph { .. }
+            | Op::Memset { .. }
+            | Op::Copy { kind: CopyKind::D2D, .. } => "compute",
             Op::Copy { kind, .. } => kind.name(),
         };
         push(Line::Op { device, engine, times });

@@ -43,7 +43,8 @@ fn own_pool(device: usize) -> u64 {
 
 fn with<T>(handle: u64, f: impl FnOnce(&mut Pool) -> T) -> Result<T, Error> {
     let mut pools = lock(&POOLS);
-    if (BASE..BASE + STEP * device::config().devices as u64).contains(&handle) && handle % STEP == 0 {
+    if (BASE..BASE + STEP * device::config().devices as u64).contains(&handle) && handle.is_multiple_of(STEP)
+    {
         let number = usize::try_from((handle - BASE) / STEP).map_err(|_| Error::UNKNOWN)?;
         pools.entry(handle).or_insert(Pool { device: number, ..Pool::default() });
     }
@@ -98,7 +99,9 @@ fn trim(handle: u64, keep: u64) -> Result<u64, Error> {
         }
         gone
     })?;
-    gone.iter().for_each(|&(address, _)| memory::put_back(address));
+    for &(address, _) in &gone {
+        memory::put_back(address);
+    }
     Ok(gone.iter().map(|(_, size)| size).sum())
 }
 

@@ -14,7 +14,7 @@ use system::caller::Callers;
 use system::process::die_with_parent;
 use system::{host, wait};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 /// Processes started per second, as far as the machine can.
 const RATE: u32 = 100;
 /// How long, unless `CHURN_SECONDS` says otherwise.

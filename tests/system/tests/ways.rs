@@ -12,7 +12,7 @@ use system::agent::{Agent, json as parse};
 use system::caller::{Caller, Callers};
 use system::{host, wait};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A copy of a library: an inode of its own.
 fn copy(of: &Path, dir: &Path, name: &str) -> Result<PathBuf> {

@@ -86,12 +86,12 @@ fn add_point<'a>(points: &mut Vec<Point<'a>>, name: &'static str, function: &'a 
 }
 
 /// The place of one program at a function that has no name, if the row needs the program.
-pub(super) fn inner_point<'a>(
+pub(super) fn inner_point(
     program: Program,
     row: u16,
     symbol: Symbol,
-    function: &'a Function,
-) -> Option<Point<'a>> {
+    function: &Function,
+) -> Option<Point<'_>> {
     let of = TABLE.get(usize::from(row)).filter(|of| of.programs().contains(&program))?;
     let cookie = of.cookie(row, symbol);
     let cookie = Cookie { flags: cookie.flags | FLAG_INNER, ..cookie }.encode();

@@ -39,7 +39,7 @@ const SERVING: [&str; 9] = [
 ];
 /// Endings of checkpoints' names.
 const CHECKPOINTS: [&str; 6] = ["pt", "pth", "ckpt", "safetensors", "distcp", "bin"];
-/// What PyTorch names the memory that it shares with its data loaders.
+/// What `PyTorch` names the memory that it shares with its data loaders.
 const SHARED: &str = "/dev/shm/torch_";
 
 impl ProcFs {
@@ -67,7 +67,7 @@ impl ProcFs {
         })
     }
 
-    /// NCCL is mapped; so is memory as PyTorch shares it.
+    /// NCCL is mapped; so is memory as `PyTorch` shares it.
     fn libraries(&self, pid: u32) -> (bool, bool) {
         let Ok(maps) = self.maps(pid) else { return (false, false) };
         let mut found = (false, false);

@@ -1,4 +1,4 @@
-//! Connections that leave HTTP behind: WebSockets and tunnels.
+//! Connections that leave HTTP behind: `WebSockets` and tunnels.
 
 use wire::socket::{DIR_RECV, DIR_SEND, tcp};
 

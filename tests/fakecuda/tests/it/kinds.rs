@@ -112,7 +112,7 @@ fn everything_else_takes_what_it_should() {
         let theirs = get(|out| cuIpcOpenMemHandle_v2(out, handle, 1));
         ok(cuIpcCloseMemHandle(theirs));
         assert_eq!((cuIpcCloseMemHandle(theirs), free_bytes()), (1, 7 * MIB));
-        let buffer = vec![0_u8; 100];
+        let buffer = [0_u8; 100];
         ok(cuMemHostRegister_v2(buffer.as_ptr().addr(), 100, 0));
         assert_eq!(cuMemHostRegister_v2(buffer.as_ptr().addr(), 100, 0), 1);
         ok(cuMemHostUnregister(buffer.as_ptr().addr()));

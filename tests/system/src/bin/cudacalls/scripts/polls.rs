@@ -12,7 +12,7 @@ const NOT_READY: u32 = 600;
 const STEPS: u64 = 100;
 /// Nanoseconds, since a unit is one.
 const KERNEL: u64 = 2_000_000;
-/// As long as the watchdog of PyTorch's collectives sleeps.
+/// As long as the watchdog of `PyTorch`'s collectives sleeps.
 const WATCHDOG: Duration = Duration::from_millis(100);
 
 /// Steps that end in a poll of an event or of a stream, while a watchdog looks at an event in the middle of them and
