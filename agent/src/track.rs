@@ -142,8 +142,6 @@ impl Tracker {
                     None => health.ignore("memory_without_service"),
                 }
             }
-            // Whose device that is, is kept beside the tracker, in `placement`.
-            Event::Context(_) => {}
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
@@ -156,8 +154,8 @@ impl Tracker {
                 self.processes.admitted(&record, health);
             }
             Event::CudaSeen(_) => health.ignore("cuda_seen"),
-            // What they tell is kept beside the tracker, in `coverage`.
-            Event::Resolved(_) | Event::Rare(_) => {}
+            // What they tell is kept beside the tracker, in `coverage` and `placement`.
+            Event::Resolved(_) | Event::Rare(_) | Event::Context(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
         }
     }
