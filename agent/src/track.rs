@@ -45,7 +45,7 @@ pub use exchange::{
 };
 pub use secure::TlsCounts;
 
-use wire::cuda;
+use wire::{Header, cuda};
 
 use crate::{
     decode::{Event, Observation, Stamp},
@@ -121,27 +121,7 @@ impl Tracker {
             Event::SocketListen(listen) => {
                 self.processes.listen(listen.header.tgid, listen.netns, listen.port, health);
             }
-            Event::Step(cuda::CountedStep { step, fresh: work }) => {
-                match self.processes.service_at(step.header.tgid, step.header.time_ns) {
-                    Some(service) => {
-                        out.push(Tracked::Counted { service, work, captured: 0 });
-                        out.push(Tracked::Step { service, step });
-                    }
-                    None => health.ignore("step_without_service"),
-                }
-            }
-            Event::Tally(cuda::Tally { header, work, captured, .. }) => {
-                match self.processes.service_at(header.tgid, header.time_ns) {
-                    Some(service) => out.push(Tracked::Counted { service, work, captured }),
-                    None => health.ignore("tally_without_service"),
-                }
-            }
-            Event::Memory(memory) => {
-                match self.processes.service_at(memory.header.tgid, memory.header.time_ns) {
-                    Some(service) => out.push(Tracked::Memory { service, memory }),
-                    None => health.ignore("memory_without_service"),
-                }
-            }
+            event @ (Event::Step(_) | Event::Tally(_) | Event::Memory(_)) => self.cuda(event, health, out),
             Event::Exec(record) => self.processes.exec(&record),
             Event::Fork(record) => self.processes.fork(&record, health),
             Event::Exit(record) => self.exit(record.header.tgid, 0, Stamp::from(&record.header), health, out),
@@ -157,6 +137,29 @@ impl Tracker {
             // What they tell is kept beside the tracker, in `coverage` and `placement`.
             Event::Resolved(_) | Event::Rare(_) | Event::Context(_) => {}
             Event::Observation(at, observation) => self.observation(at, *observation, health, out),
+        }
+    }
+
+    /// Work of a process's GPU goes to the service that it belonged to then.
+    fn cuda(&self, event: Event<'_>, health: &mut Health, out: &mut Vec<Tracked>) {
+        let service = |header: &Header| self.processes.service_at(header.tgid, header.time_ns);
+        match event {
+            Event::Step(cuda::CountedStep { step, fresh: work }) => match service(&step.header) {
+                Some(service) => {
+                    out.push(Tracked::Counted { service, work, captured: 0 });
+                    out.push(Tracked::Step { service, step });
+                }
+                None => health.ignore("step_without_service"),
+            },
+            Event::Tally(cuda::Tally { header, work, captured, .. }) => match service(&header) {
+                Some(service) => out.push(Tracked::Counted { service, work, captured }),
+                None => health.ignore("tally_without_service"),
+            },
+            Event::Memory(memory) => match service(&memory.header) {
+                Some(service) => out.push(Tracked::Memory { service, memory }),
+                None => health.ignore("memory_without_service"),
+            },
+            _ => {}
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) struct Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) at_ns: u64,
-    moved: i64,
+    pub(super) moved: i64,
 }
 
 impl Moment {

@@ -144,6 +144,9 @@ impl Kind {
                 names::PROG_WAIT_EVENT,
                 names::PROG_COPY,
                 names::PROG_LAUNCH,
+                names::PROG_CONTEXT_RETURN,
+                names::PROG_CONTEXT_ENTER,
+                names::PROG_CONTEXT_CURRENT,
             ],
             Self::Runtime => &[
                 names::PROG_SYNC_RETURN,
@@ -154,9 +157,6 @@ impl Kind {
                 names::PROG_WAIT_EVENT,
                 names::PROG_COPY,
                 names::PROG_LAUNCH,
-                names::PROG_CONTEXT_RETURN,
-                names::PROG_CONTEXT_ENTER,
-                names::PROG_CONTEXT_CURRENT,
             ],
             Self::Tls => &[
                 names::PROG_TLS_RETURN,

@@ -180,6 +180,7 @@ pub struct Delivery {
 
 /// One finished exchange: everything that the wire told of it. `None` means not known.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
 pub struct Exchange {
     /// Its number.
     pub id: Option<ExchangeId>,

@@ -53,6 +53,7 @@ enum Single {
 
 /// An exchange that is not over.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not a state in disguise")]
 pub(super) struct Open {
     pub exchange: Box<Exchange>,
     pub id: ExchangeId,

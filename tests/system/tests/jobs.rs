@@ -13,7 +13,7 @@ use system::process::Process;
 use system::{history, host, wait};
 
 /// How long anything may take on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// How to start a job.
 #[derive(Default)]
@@ -133,7 +133,8 @@ pub(crate) fn wait_attached(agent: &mut Agent) -> Result<()> {
     wait::until("the driver to be attached to", LIMIT, || {
         agent.process.check_alive()?;
         let probes = agent.status()?.probes;
-        let is_it = |name: &str| probes.iter().any(|probe| probe.program == name && probe.state == "attached");
+        let is_it =
+            |name: &str| probes.iter().any(|probe| probe.program == name && probe.state == "attached");
         Ok((is_it("cuda_context_return") && is_it("cuda_launch")).then_some(()))
     })
 }

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn stat(pid: u32, ppid: u32, comm: &str) -> Stat {
-        Stat { pid, comm: comm.to_owned(), ppid, pgrp: 1, session: 1, start_ticks: 5, vsize: 1 }
+        Stat { pid, comm: comm.to_owned(), ppid, pgrp: 1, session: 1, threads: 1, start_ticks: 5, vsize: 1 }
     }
 
     #[test]

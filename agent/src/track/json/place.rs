@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Room for the places to which paths lead, the document itself among them.
-const PLACES: usize = 192;
+const PLACES: usize = 176;
 
 /// Where a path leads to that rules are about, or go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

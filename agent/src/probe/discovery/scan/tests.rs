@@ -186,7 +186,8 @@ fn a_process_whose_first_thread_has_ended_is_seen_by_another() {
     }
     let mut scanner = fake.scanner();
     scanner.full(&Wanted::default()).unwrap();
-    let facts = scanner.facts(|_| true).into_iter().find(|facts| facts.pid == 10).unwrap();
+    let facts =
+        scanner.facts(|_, mapped| !mapped.cuda.is_empty()).into_iter().find(|facts| facts.pid == 10).unwrap();
     assert_eq!((facts.gpu, facts.start_ticks, facts.ports[0].port), (true, 55, 8000));
     assert_eq!((scanner.view(10), scanner.view(12)), (12, 12));
     // A zombie that nobody has waited for has no other thread.
