@@ -106,8 +106,10 @@ impl Output {
         let changed = !changes.gone.is_empty() || !changes.new.is_empty();
         for seen in changes.gone {
             self.emit(&Observation::ProcessGone { pid: seen.pid, start_ticks: seen.start_ticks });
-            // The kernel side removes a process that exits itself; whichever is second finds nothing.
-            let _absent = self.maps.scope.remove(&seen.pid);
+            // The kernel side removes a process that exits itself. Another one may have its number by now, and be watched.
+            if scanner.procfs().stat(seen.pid).is_err() {
+                let _absent = self.maps.scope.remove(&seen.pid);
+            }
         }
         // The pipeline first: it should know a process before its records come.
         for seen in &changes.new {
