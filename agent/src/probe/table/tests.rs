@@ -191,7 +191,7 @@ fn functions_are_found_by_the_names_that_are_asked_for() {
         ("cuMemAlloc", true, Some("cuMemAlloc_v2")),
         ("cuMemcpyHtoD", false, Some("cuMemcpyHtoD_v2")),
         ("cudaLaunchKernel", false, Some("cudaLaunchKernel")),
-        ("cuDeviceGet", false, None),
+        ("cuDeviceGetName", false, None),
         ("", false, None),
     ] {
         assert_eq!(find(name, own_stream).map(|(_, symbol)| symbol.name), symbol, "{name}");
