@@ -110,6 +110,7 @@ struct Waiting {
 
 /// The longest step of the last minute or two.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "each says its unit")]
 struct Longest {
     since_ns: u64,
     now_ns: u64,
@@ -160,7 +161,9 @@ impl Matrix {
         if self.parties.len() >= MAX_PARTIES && !self.parties.contains_key(&pid) {
             health.limit("contention_processes");
             let oldest = self.parties.iter().min_by_key(|(_, party)| party.last_ns).map(|(pid, _)| *pid);
-            oldest.into_iter().for_each(|pid| self.forget(pid));
+            if let Some(pid) = oldest {
+                self.forget(pid);
+            }
         }
     }
 
@@ -265,7 +268,9 @@ impl Party {
         if self.classes.len() >= MAX_CLASSES && !self.classes.contains_key(&class) {
             health.limit("contention_classes");
             let oldest = self.classes.iter().min_by_key(|(_, times)| times.last_ns).map(|(class, _)| *class);
-            oldest.into_iter().for_each(|class| drop(self.classes.remove(&class)));
+            if let Some(class) = oldest {
+                self.classes.remove(&class);
+            }
         }
         let times = self.classes.entry(class).or_default();
         times.last_ns = at_ns;

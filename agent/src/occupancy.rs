@@ -241,7 +241,9 @@ impl Occupancy {
         let is_old = |process: &Process| process.ended_ns.is_some_and(|ended| ended + ENDED_NS < now_ns);
         let old: Vec<u32> =
             self.processes.iter().filter(|(_, process)| is_old(process)).map(|(pid, _)| *pid).collect();
-        old.into_iter().for_each(|pid| self.remove(pid));
+        for pid in old {
+            self.remove(pid);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! address) is certain; so is NVML's list of processes, if it has the process on one device only. All else is an
 //! inference and is flagged as one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde::{Deserialize, Serialize};
 use wire::{cookie::Class, cuda};
@@ -285,7 +285,11 @@ fn digits(uuid: &str) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// `GPU-8-4-4-4-12`.

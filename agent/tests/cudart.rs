@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::Write as _;
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -23,7 +24,11 @@ fn libraries() -> Vec<(u32, PathBuf)> {
     let path = |version: u32| (version, folder.join(format!("libcudart.so.{version}")));
     let there: Vec<_> = [12, 13].map(path).into_iter().filter(|(_, path)| path.is_file()).collect();
     if there.len() < 2 {
-        println!("SKIPPED: {} real runtimes instead of 2; run `cargo xtask setup`", there.len());
+        let _ = writeln!(
+            std::io::stdout(),
+            "SKIPPED: {} real runtimes instead of 2; run `cargo xtask setup`",
+            there.len()
+        );
     }
     there
 }

@@ -101,6 +101,7 @@ impl Rig {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what it is compared with")]
 fn on(index: usize, known: Known) -> Option<(String, Known)> {
     Some((UUID[index].to_owned(), known))
 }

@@ -136,7 +136,9 @@ mod tests {
     fn overlap_is_the_measure_of_both() {
         let set = |intervals: &[(u64, u64)]| {
             let mut busy = Busy::default();
-            intervals.iter().for_each(|&(begin, end)| busy.add(begin, end));
+            for &(begin, end) in intervals {
+                busy.add(begin, end);
+            }
             busy
         };
         let (a, b) = (set(&[(0, 10), (20, 30), (40, 60)]), set(&[(5, 25), (45, 50), (58, 70)]));

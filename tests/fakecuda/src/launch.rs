@@ -106,13 +106,11 @@ export! {
     }
 
     /// Launches a kernel on several devices at once.
-    fn cuLaunchCooperativeKernelMultiDevice(list: *const CUDA_LAUNCH_PARAMS, count: u32, _flags: u32) {
+    fn cuLaunchCooperativeKernelMultiDevice(list: Option<&CUDA_LAUNCH_PARAMS>, count: u32, _flags: u32) {
         let count = usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?;
-        if list.is_null() || count == 0 {
-            return Err(Error::INVALID_VALUE);
-        }
+        let first = list.filter(|_| count > 0).ok_or(Error::INVALID_VALUE)?;
         // SAFETY: the caller promises so many entries.
-        let list = unsafe { std::slice::from_raw_parts(list, count) };
+        let list = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(first), count) };
         list.iter().try_for_each(|one| launch(one.function, one.grid, one.block, one.stream, Default::Legacy))
     }
 

@@ -272,7 +272,7 @@ mod tests {
         ] {
             let mut report = Report::default();
             let measured = said.into_iter().map(|gaps| ("a".to_owned(), gaps)).collect();
-            report.every_gap(&[truth.clone()], &measured);
+            report.every_gap(std::slice::from_ref(&truth), &measured);
             let violations = report.violations();
             match violation {
                 Some(part) => assert!(violations.iter().any(|text| text.contains(part)), "{violations:?}"),

@@ -122,7 +122,9 @@ pub(crate) fn watch(jobs: &[&Job], devices: &Value, dir: &Path) -> Result<Agent>
     let config = nvml(devices, dir)?;
     let pids: Vec<String> = jobs.iter().map(|job| job.pid().to_string()).collect();
     let mut arguments = vec!["--config", config.to_str().context("UTF-8")?];
-    pids.iter().for_each(|pid| arguments.extend(["--pid", pid]));
+    for pid in &pids {
+        arguments.extend(["--pid", pid]);
+    }
     let mut agent = Agent::start(dir, &arguments)?;
     wait_attached(&mut agent)?;
     Ok(agent)

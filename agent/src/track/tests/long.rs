@@ -86,7 +86,9 @@ fn a_first_token_is_known_where_nothing_before_it_can_be_missing() {
         let mut rig = Rig::new();
         request(&mut rig);
         rig.send(1, HEAD);
-        writes.iter().for_each(|bytes| rig.send(1, bytes));
+        for bytes in writes {
+            rig.send(1, bytes);
+        }
         rig.send(1, chunk(&token("z")) + &chunk(&finish()) + &chunk(DONE) + END);
         let done = rig.finished()[0];
         assert_eq!(first_write(done), expected, "{name}");

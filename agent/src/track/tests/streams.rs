@@ -158,7 +158,9 @@ fn an_error_is_the_end_whoever_closes_first() {
             rig.accept(1);
             rig.recv(1, post(path, r#"{"model":"m","stream":true}"#));
             rig.send(1, head);
-            events.iter().for_each(|event| rig.send(1, chunk(event)));
+            for event in events {
+                rig.send(1, chunk(event));
+            }
             if who == CLIENT {
                 rig.fail(1, DIR_SEND, -104);
             } else {

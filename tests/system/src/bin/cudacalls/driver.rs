@@ -9,10 +9,14 @@ pub(crate) type Arguments = [u64; 11];
 
 /// A function of the driver.
 #[derive(Clone, Copy)]
-pub(crate) struct Function(extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> u32);
+pub(crate) struct Function(Any);
+
+/// What every function of the driver can be called as.
+type Any = extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> u32;
 
 impl Function {
     /// Its result code.
+    #[expect(clippy::many_single_char_names, reason = "arguments without a meaning here")]
     pub(crate) fn result(self, arguments: &[u64]) -> u32 {
         let mut all: Arguments = [0; 11];
         all[..arguments.len()].copy_from_slice(arguments);
@@ -68,7 +72,7 @@ impl Driver {
         assert!(!at.is_null(), "there is no {name}");
         // SAFETY: every function that is asked for takes whole numbers and addresses, at most eleven, and returns a
         // result code; in the calling convention of C a caller may pass more than the callee takes.
-        Function(unsafe { std::mem::transmute::<*mut c_void, _>(at) })
+        Function(unsafe { std::mem::transmute::<*mut c_void, Any>(at) })
     }
 
     /// Calls a function by name.

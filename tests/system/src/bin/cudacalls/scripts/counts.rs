@@ -57,7 +57,9 @@ fn all_variants(driver: &Driver, number: u64) -> [u64; 2] {
                 Way::In | Way::Out | Way::Within => {}
             }
         }
-        MEMSETS.iter().for_each(|name| set(driver, name, &place));
+        for name in MEMSETS {
+            set(driver, name, &place);
+        }
         if number.is_multiple_of(2) {
             wait(driver, round, stream);
         }

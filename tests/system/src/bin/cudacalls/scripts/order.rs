@@ -95,7 +95,9 @@ fn captured(driver: &Driver, begin: &str, main: u64, side: u64) -> u64 {
     driver.call("cuStreamWaitEvent", &[main, join, 0]);
     let mut graph = 0_u64;
     driver.call("cuStreamEndCapture", &[main, address(&raw mut graph)]);
-    [fork, join].iter().for_each(|&event| driver.call("cuEventDestroy_v2", &[event]));
+    for event in [fork, join] {
+        driver.call("cuEventDestroy_v2", &[event]);
+    }
     graph
 }
 
