@@ -632,13 +632,19 @@ def fork_leave(listener):
     accept_forever(listener, handle)
 
 
+def end_when_asked():
+    signal.sigwait({signal.SIGTERM})
+    os._exit(0)
+
+
 def first_thread_ends(listener):
     """On a signal the first thread ends, and leaves the others to serve."""
     exit_thread = 60
     signal.signal(signal.SIGUSR1, lambda *_: ctypes.CDLL(None).syscall(exit_thread, 0))
-    # Without that thread, Python handles none.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Without that thread, Python runs no handlers: another waits for the signal to end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=threads, args=(listener,), daemon=True).start()
+    threading.Thread(target=end_when_asked, daemon=True).start()
     while True:
         signal.pause()
 

@@ -19,7 +19,8 @@ pub fn measured(recording: &Path, port: u16) -> Result<BTreeMap<String, Vec<f64>
         pipeline.process(&mut record, &mut outputs);
         for output in outputs.drain(..) {
             if let Output::Request(request) = output
-                && request.local_port == Some(port)
+                // On a unix socket there is none.
+                && request.local_port.is_none_or(|local| local == port)
             {
                 gaps.insert(request.request_id.unwrap_or_default(), request.tbt_gaps_s);
             }

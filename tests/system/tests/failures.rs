@@ -40,7 +40,7 @@ pub(crate) fn agent_killed(dir: &Path) -> Result<()> {
     ensure!(bad.is_empty(), "the kill disturbed requests: {bad:?}");
     stage.server.stop().context("the server did not end as usual")?;
     for program in programs {
-        wait::until(&format!("the kernel to free program {program}"), Duration::from_secs(10), || {
+        wait::until(&format!("the kernel to free program {program}"), LIMIT, || {
             Ok((!program_exists(program)?).then_some(()))
         })?;
     }
