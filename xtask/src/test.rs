@@ -1,12 +1,14 @@
 //! `cargo xtask test`: format, lints and tidy, then every test there is, and at the end how many of each kind ran and what was skipped and why.
 
 mod binaries;
+mod grace;
 mod tally;
 
 use anyhow::{Result, bail};
 
 use crate::command::{cargo, run};
 use crate::test::binaries::Selection;
+use crate::test::grace::Expedited;
 use crate::test::tally::{Kind, Tally};
 use crate::{build, out, setup, style};
 
@@ -44,6 +46,7 @@ pub(crate) fn command(args: &Args) -> Result<()> {
             out::progress("test", format_args!("system tests will be skipped: {reason}"));
         }
         out::progress("test", "system tests");
+        let _expedited = Expedited::begin();
         binaries::run(Selection::System, args.filter.as_deref(), |kind| args.wants(kind), &mut tally)?;
     }
     tally.print();
