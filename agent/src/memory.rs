@@ -19,6 +19,7 @@
 mod blocks;
 mod book;
 mod cause;
+mod displaced;
 mod failure;
 mod pending;
 mod physical;

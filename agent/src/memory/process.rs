@@ -11,6 +11,7 @@ use super::{
     Place,
     blocks::{Block, Blocks, Freed},
     book::{Book, Kind},
+    displaced::Displaced,
     failure::{Failure, FailureClass},
     physical::Physical,
     pool::{Change, Pools},
@@ -65,6 +66,7 @@ pub(super) struct Process {
     pub(super) is_partial: bool,
     /// Some of what it holds was not kept, since there was too much.
     pub(super) is_capped: bool,
+    displaced: Displaced,
     pools: Pools,
     /// Primary contexts by device, as CUDA numbers them.
     primary: BTreeMap<i32, u64>,
@@ -180,7 +182,9 @@ impl Process {
             block.pool = at;
             self.pool_changed(book, change);
         }
-        if let Some(lost) = self.blocks.insert(call.address, block, has_room) {
+        if let Some(older) = self.blocks.insert(call.address, block, has_room)
+            && let Some(lost) = self.displaced.put(call.address, call.header.time_ns, older)
+        {
             // Its free was not seen: the address cannot be given twice.
             self.is_partial = true;
             self.drop_block(lost);
@@ -211,6 +215,10 @@ impl Process {
         }
         if class == Class::ReleasePhysical {
             return self.release(call, book);
+        }
+        if let Some(block) = self.displaced.take(call.address, call.enter_ns) {
+            self.drop_block(block);
+            return Effect::Freed(block.bytes);
         }
         match self.blocks.remove(call.address) {
             Freed::Block(block) | Freed::Unkept(block) => {
@@ -357,6 +365,7 @@ impl Process {
         let Some(at) = self.books.iter().position(|book| book.context == context) else { return };
         let place = u16::try_from(at).unwrap_or_default();
         self.blocks.remove_book(place);
+        self.displaced.remove_book(place);
         self.pools.remove_book(place);
         self.books[at].destroy();
     }

@@ -262,9 +262,9 @@ impl Agent {
         Follower::start(self.address, dir)
     }
 
-    /// Lets it end, so that its recording is complete.
+    /// Lets it end, so that its recording is complete. Letting go of its probes takes the kernel half a minute.
     pub fn stop(&mut self) -> Result<()> {
-        self.process.stop(AGENT_LIMIT)
+        self.process.stop(4 * AGENT_LIMIT)
     }
 }
 

@@ -29,7 +29,8 @@ pub(crate) fn agent_killed(dir: &Path) -> Result<()> {
         "the agent holds no BPF program while it runs: the check below would be empty"
     );
     let before_kill = load.seen()?.len();
-    stage.agent.process.kill(LIMIT)?;
+    // The kernel lets go of its probes one after the other.
+    stage.agent.process.kill(3 * LIMIT)?;
     let clients = load.finish(LIMIT)?;
     ensure!(
         clients.len() == 40 && before_kill < 40,

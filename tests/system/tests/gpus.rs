@@ -52,7 +52,9 @@ fn told(agent: &Agent, pid: u32) -> Result<()> {
     let gpu = &gpus["gpus"][0];
     let mut processes = gpu["processes"].clone();
     // What it does there is shown once it has worked.
-    processes[0].as_object_mut().context("a process")?.remove("activity");
+    let process = processes[0].as_object_mut().context("a process")?;
+    process.remove("activity");
+    process.remove("coverage");
     ensure!(processes == want, "{gpus}");
     ensure!((&gpu["utilization_ratio"], &gpu["power_watts"]) == (&json!(0.87), &json!(512.5)), "{gpus}");
     ensure!(gpus["nvml"]["driver_version"] == "580.65.06", "{gpus}");

@@ -166,8 +166,10 @@ pub(crate) fn blind(dir: &Path) -> Result<()> {
     ensure!(one["missing"][0].as_str().is_some_and(|text| text.contains("GPU-a")), "{one}");
     let gpus = parse(&agent.get("/api/v1/gpus")?)?;
     ensure!(gpus["gpus"][0]["processes"][0]["coverage"]["state"] == "blind", "{gpus}");
-    let line = "stagelens_coverage_processes{service=\"unknown\",state=\"blind\"} 1.0";
-    ensure!(agent.metrics_text()?.lines().any(|have| have == line), "{line} is not there");
+    let is_it = |line: &str| {
+        line.starts_with("stagelens_coverage_processes{") && line.ends_with("state=\"blind\"} 1.0")
+    };
+    wait::until("the metric", LIMIT, || Ok(agent.metrics_text()?.lines().any(is_it).then_some(())))?;
     hidden.end()?;
     agent.stop()
 }

@@ -21,6 +21,8 @@ struct Rig {
     placements: Placements,
     health: Health,
     now_ms: u64,
+    /// When the next call began, if not a moment ago.
+    enter_ns: Option<u64>,
 }
 
 impl Rig {
@@ -31,6 +33,7 @@ impl Rig {
             placements: Placements::default(),
             health: Health::default(),
             now_ms: 1000,
+            enter_ns: None,
         };
         rig.nvml(NvmlSeen::Device(DeviceSeen { uuid: "GPU-a".into(), ..DeviceSeen::default() }));
         rig
@@ -88,7 +91,7 @@ impl Rig {
         let kind = RecordKind::MemoryCall as u16;
         let header = Header { abi: wire::ABI, kind, len: 72, time_ns, tgid: pid, tid: pid };
         let class = class as u8;
-        let (enter_ns, flags) = (time_ns - MS, CALL_WHOLE);
+        let (enter_ns, flags) = (self.enter_ns.take().unwrap_or(time_ns - MS), CALL_WHOLE);
         let call = Call { header, enter_ns, context: 7, bytes, address, other, row: 0, class, flags, result };
         self.take(&Event::Memory(call))
     }
@@ -124,6 +127,27 @@ fn failure(incidents: &[Incident]) -> &Failure {
         [Incident::Failure(failure)] => failure,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_free_that_is_told_after_its_address_was_given_again_is_of_the_older_block() {
+    let mut rig = Rig::new();
+    rig.alloc(100, 5);
+    let began_ns = rig.now_ms * MS + 1;
+    // Another thread was given the address before the free returned, ...
+    rig.alloc(100, 3);
+    // ... and a third one, after the second freed it.
+    rig.free(100);
+    rig.alloc(100, 2);
+    rig.enter_ns = Some(began_ns);
+    rig.free(100);
+    let memory = rig.of(PID);
+    assert_eq!((rig.live(Kind::Device), memory.counts.frees, memory.counts.unknown_frees), (2, 2, 0));
+    rig.free(100);
+    assert_eq!(
+        (rig.live(Kind::Device), rig.of(PID).counts.unknown_frees, rig.of(PID).partial),
+        (0, 0, false)
+    );
 }
 
 #[test]
