@@ -56,7 +56,7 @@ pub struct Occupancy {
     placements: Placements,
     processes: BTreeMap<u32, Process>,
     matrices: BTreeMap<String, Matrix>,
-    /// Requests by service.
+    /// Requests by key of the service.
     requests: BTreeMap<String, Requests>,
     /// ns, by device, role and workload.
     active: BTreeMap<(String, Role, String), u64>,
@@ -86,7 +86,7 @@ impl Occupancy {
                         self.seen(seen);
                     }
                     if !seen.ports.is_empty() {
-                        self.requests_of(&seen.service_name).listens = true;
+                        self.requests_of(&seen.service).listens = true;
                     }
                     self.make_room(health);
                 }
@@ -97,24 +97,26 @@ impl Occupancy {
         }
     }
 
-    /// A step of a process of a service; `alone` while no request of the service is in flight.
-    pub fn step(&mut self, service: &str, alone: bool, step: &cuda::Step, health: &mut Health) {
+    /// A step of a process of a service (key and name); `alone` while no request of the service is in flight.
+    pub fn step(&mut self, service: [&str; 2], alone: bool, step: &cuda::Step, health: &mut Health) {
         let process = self.processes.entry(step.header.tgid).or_default();
         if process.workload.is_empty() {
-            service.clone_into(&mut process.workload);
+            let [key, name] = service;
+            key.clone_into(&mut process.service);
+            name.clone_into(&mut process.workload);
         }
         process.step(alone, step, health);
         self.make_room(health);
     }
 
-    /// A finished request.
-    pub fn request(&mut self, record: &RequestRecord) {
+    /// A finished request, and the keys of the service that it came to and of the one behind that, if any.
+    pub fn request(&mut self, record: &RequestRecord, service: Option<&str>, inner: Option<&str>) {
         if record.local_port.is_none() {
             return;
         }
         let has_steps = record.steps.is_some_and(|steps| steps > 0);
-        let inner = record.inner_service.as_deref().filter(|inner| *inner != record.service);
-        for service in std::iter::once(&*record.service).chain(inner) {
+        let inner = inner.filter(|inner| Some(*inner) != service);
+        for service in service.into_iter().chain(inner) {
             let requests = self.requests_of(service);
             requests.count += 1;
             requests.with_steps += u64::from(has_steps);
@@ -185,7 +187,7 @@ impl Occupancy {
 
     fn judge(&mut self) {
         for (pid, process) in &mut self.processes {
-            let requests = self.requests.get(&process.workload).copied().unwrap_or_default();
+            let requests = self.requests.get(&process.service).copied().unwrap_or_default();
             process.judge(requests, self.placements.seen(*pid));
         }
     }

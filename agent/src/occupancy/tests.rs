@@ -84,7 +84,7 @@ impl Rig {
             context: 0,
         };
         let service = if pid == SERVER { "server" } else { "job" };
-        self.occupancy.step(service, pid == JOB, &step, &mut self.health);
+        self.occupancy.step([service; 2], pid == JOB, &step, &mut self.health);
     }
 
     fn request(&mut self) {
@@ -94,7 +94,7 @@ impl Rig {
             steps: Some(3),
             ..RequestRecord::default()
         };
-        self.occupancy.request(&record);
+        self.occupancy.request(&record, Some("server"), None);
     }
 
     fn tick(&mut self, now: u64) {
