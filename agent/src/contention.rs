@@ -209,6 +209,11 @@ impl Matrix {
         }
     }
 
+    /// Nobody has work there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parties.is_empty()
+    }
+
     /// Forgets a process that will not come again.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.parties.remove(&pid);

@@ -77,7 +77,8 @@ impl Coverage {
             Event::Exit(record) => self.ended(record.header.tgid),
             Event::Exec(record) => {
                 if let Some(process) = self.processes.get_mut(&record.header.tgid) {
-                    *process = Process { start_ticks: process.start_ticks, ..Process::default() };
+                    let Process { start_ticks, before_ticks, .. } = *process;
+                    *process = Process { start_ticks, before_ticks, ..Process::default() };
                 }
             }
             Event::Observation(at, observation) => self.observation(at.time_ns, observation, health),

@@ -33,6 +33,8 @@ pub(super) struct Requests {
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) start_ticks: u64,
+    /// Start of the one that had its number before, of which more word may come.
+    pub(super) before_ticks: u64,
     /// Key of its service, and its name for people, which others may have as well.
     pub(super) service: String,
     pub(super) workload: String,
@@ -107,12 +109,31 @@ impl Regularity {
 }
 
 impl Process {
+    /// One of which nothing is known, but when the one started that had its number before.
+    pub(super) fn after(before_ticks: u64) -> Self {
+        Self { before_ticks, ..Self::default() }
+    }
+
     pub(super) fn seen(&mut self, seen: &ProcessSeen) {
         self.start_ticks = seen.start_ticks;
         self.service.clone_from(&seen.service);
         self.workload.clone_from(&seen.service_name);
         self.comm = Some(seen.comm.clone());
         self.container.clone_from(&seen.container);
+    }
+
+    /// It runs another program: what the old one did says nothing of what this is for.
+    pub(super) fn exec(&mut self) {
+        (self.steps, self.late_steps, self.idle_steps) = (0, 0, 0);
+        self.regularity = Regularity::default();
+    }
+
+    /// /proc tells that the process that started then is gone: this one?
+    pub(super) fn is(&self, start_ticks: u64) -> bool {
+        match self.start_ticks {
+            0 => start_ticks != self.before_ticks || start_ticks == 0,
+            own => own == start_ticks,
+        }
     }
 
     pub(super) fn step(&mut self, alone: bool, step: &cuda::Step, health: &mut Health) {
