@@ -95,10 +95,10 @@ impl Occupancy {
                     }
                     self.make_room(health);
                 }
-                Observation::ProcessGone { pid, start_ticks } => {
-                    if self.processes.get(pid).is_some_and(|process| process.is(*start_ticks)) {
-                        self.ended(*pid, at.time_ns);
-                    }
+                Observation::ProcessGone { pid, start_ticks }
+                    if self.processes.get(pid).is_some_and(|process| process.is(*start_ticks)) =>
+                {
+                    self.ended(*pid, at.time_ns);
                 }
                 _ => {}
             },
