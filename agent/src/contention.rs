@@ -28,14 +28,19 @@ const MAX_WAITING: usize = 65_536;
 const MAX_SPANS: usize = 65_536;
 /// A step is compared this long after its end, or after the longest step of the last minute.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// A longer one is not waited for.
-const MAX_PATIENCE_NS: u64 = 30_000_000_000;
+/// A longer one is not waited for, nor compared: training that looks at its loss once a minute is.
+const MAX_PATIENCE_NS: u64 = 90_000_000_000;
 /// For how long the longest step is remembered.
 const MEMORY_NS: u64 = 60_000_000_000;
 /// A step is in the company of another process if that had work during this share of it (in percent), and alone if
 /// all others together had during less than the second.
 const COMPANY_PERCENT: u64 = 10;
 const SOLO_PERCENT: u64 = 1;
+/// Of the time that a process was compared in, so much (in percent) may turn out to have been in company: the median
+/// of what counted as alone is then the 67th percentile of what was.
+const LATE_PERCENT: u64 = 25;
+/// Steps after which what was late counts half.
+const LATE_STEPS: u64 = 2_048;
 /// Steps alone and in company that an answer takes.
 const MIN_STEPS: u64 = 20;
 /// Steps this much longer are a finding.
@@ -90,6 +95,8 @@ pub(crate) struct Matrix {
     longest: Longest,
     /// By the smaller and the larger process id, ns.
     overlaps: BTreeMap<(u32, u32), u64>,
+    /// What of it came to light when its time was already compared.
+    late: BTreeMap<(u32, u32), u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,6 +107,10 @@ struct Party {
     /// End of the last step of all.
     last_ns: u64,
     classes: BTreeMap<Class, Times>,
+    /// Steps compared, and their time, ns; how much of it was in company that came to light too late, ns.
+    compared: u64,
+    compared_ns: u64,
+    late_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +147,8 @@ impl Matrix {
         let end = step.header.time_ns;
         self.make_room(pid, health);
         self.longest.add(end - begin, end);
+        self.parties.entry(pid).or_default();
+        let known = self.shared(pid, begin, end);
         let party = self.parties.entry(pid).or_default();
         let before = party.busy.measure(0, u64::MAX);
         party.busy.add(begin, end);
@@ -145,16 +158,45 @@ impl Matrix {
             party.busy.drop_oldest();
             health.limit("contention_spans");
         }
+        self.late(pid, &known, begin, end, health);
         if end <= self.done_ns {
-            health.limit("contention_late");
+            health.limit("contention_uncompared");
         } else if self.waiting.len() >= MAX_WAITING {
             health.limit("contention_waiting");
         } else {
-            let class = Class::of(&step.work, step.graph);
+            let is_long = end - begin > MAX_PATIENCE_NS;
+            if is_long {
+                health.limit("contention_long");
+            }
+            let class = Class::of(&step.work, step.graph).filter(|_| !is_long);
             self.number += 1;
             self.waiting.insert((end, pid, self.number), Waiting { begin, class });
         }
         more
+    }
+
+    /// How long a process is known to have had work together with each other one, of the time that is compared, ns.
+    fn shared(&self, pid: u32, begin: u64, end: u64) -> Vec<(u32, u64)> {
+        let to = end.min(self.done_ns);
+        let Some(own) = self.parties.get(&pid).filter(|_| begin < to) else { return Vec::new() };
+        let others = self.parties.iter().filter(|(other, _)| **other != pid);
+        others.map(|(other, party)| (*other, own.busy.overlap(&party.busy, begin, to))).collect()
+    }
+
+    /// A step reaches into the time that is compared: that overlap is made up for. Steps of the others counted as alone
+    /// there; where they are too many, all are forgotten.
+    fn late(&mut self, pid: u32, known: &[(u32, u64)], begin: u64, end: u64, health: &mut Health) {
+        if begin >= end.min(self.done_ns) {
+            return;
+        }
+        health.limit("contention_late");
+        for ((other, after), (_, before)) in self.shared(pid, begin, end).into_iter().zip(known) {
+            let ns = after - before;
+            if let Some(party) = self.parties.get_mut(&other).filter(|_| ns > 0) {
+                *self.late.entry((pid.min(other), pid.max(other))).or_default() += ns;
+                party.doubt(ns, health);
+            }
+        }
     }
 
     fn make_room(&mut self, pid: u32, health: &mut Health) {
@@ -167,10 +209,16 @@ impl Matrix {
         }
     }
 
+    /// Nobody has work there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parties.is_empty()
+    }
+
     /// Forgets a process that will not come again.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.parties.remove(&pid);
         self.overlaps.retain(|(one, other), _| *one != pid && *other != pid);
+        self.late.retain(|(one, other), _| *one != pid && *other != pid);
         for party in self.parties.values_mut() {
             party.classes.values_mut().for_each(|times| drop(times.with.remove(&pid)));
         }
@@ -190,7 +238,9 @@ impl Matrix {
             let ((end, pid, _), step) = entry.remove_entry();
             self.compare(pid, step, end, health);
         }
-        let overlaps = self.overlap(self.done_ns, until);
+        let mut overlaps = self.overlap(self.done_ns, until);
+        overlaps
+            .extend(std::mem::take(&mut self.late).into_iter().map(|((one, other), ns)| (one, other, ns)));
         for &(one, other, ns) in &overlaps {
             *self.overlaps.entry((one, other)).or_default() += ns;
         }
@@ -221,14 +271,17 @@ impl Matrix {
         let company: Vec<(u32, u64)> = others
             .map(|(other, party)| (*other, party.busy.measure(begin, end) * 100 / (end - begin)))
             .collect();
-        let Some(times) = self.parties.get_mut(&pid).map(|party| party.times(class, end, health)) else {
-            return;
-        };
+        let Some(party) = self.parties.get_mut(&pid) else { return };
+        party.count(end - begin);
+        let times = party.times(class, end, health);
         let seconds = (end - begin) as f64 / 1e9;
-        if company.iter().map(|(_, percent)| percent).sum::<u64>() < SOLO_PERCENT {
+        let all = company.iter().map(|(_, percent)| percent).sum::<u64>();
+        if all < SOLO_PERCENT {
             times.solo.add(seconds);
         }
-        for (other, _) in company.into_iter().filter(|(_, percent)| *percent >= COMPANY_PERCENT) {
+        // With a third at work, nobody can say which of them it was.
+        let is_company = |percent: u64| percent >= COMPANY_PERCENT && all - percent < SOLO_PERCENT;
+        for (other, _) in company.into_iter().filter(|(_, percent)| is_company(*percent)) {
             if !times.add_with(other, seconds) {
                 health.limit("contention_companies");
             }
@@ -263,6 +316,26 @@ impl Matrix {
 }
 
 impl Party {
+    /// A step was compared.
+    fn count(&mut self, ns: u64) {
+        self.compared += 1;
+        self.compared_ns += ns;
+        if self.compared.is_multiple_of(LATE_STEPS) {
+            self.compared_ns /= 2;
+            self.late_ns /= 2;
+        }
+    }
+
+    /// So much of the time that was compared was in company nobody knew of.
+    fn doubt(&mut self, ns: u64, health: &mut Health) {
+        self.late_ns += ns;
+        if self.late_ns * 100 > self.compared_ns * LATE_PERCENT && !self.classes.is_empty() {
+            self.classes.clear();
+            (self.compared_ns, self.late_ns) = (0, 0);
+            health.limit("contention_doubtful");
+        }
+    }
+
     /// The times of a class; the class that was used longest ago makes room for a new one.
     fn times(&mut self, class: Class, at_ns: u64, health: &mut Health) -> &mut Times {
         if self.classes.len() >= MAX_CLASSES && !self.classes.contains_key(&class) {

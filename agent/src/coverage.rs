@@ -20,7 +20,7 @@ const MAX_PROCESSES: usize = 4096;
 /// How long NVML must show work of a process of which there never was a call until it counts as blind.
 const BLIND_NS: u64 = 5_000_000_000;
 /// The same where there were calls: one step can take a while, and is seen at its end.
-const QUIET_NS: u64 = 60_000_000_000;
+const QUIET_NS: u64 = 600_000_000_000;
 
 /// What is known of every process that may use a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,9 @@ pub struct Coverage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     start_ticks: u64,
+    /// Start of the process that had its number before, of which more word may come.
+    before_ticks: u64,
+    ended: bool,
     /// Its name, as far as anybody told.
     pub comm: Option<String>,
     /// It maps a driver that is probed.
@@ -71,10 +74,11 @@ impl Coverage {
                     process.rare.add(rare);
                 }
             }
-            Event::Exit(record) => drop(self.processes.remove(&record.header.tgid)),
+            Event::Exit(record) => self.ended(record.header.tgid),
             Event::Exec(record) => {
                 if let Some(process) = self.processes.get_mut(&record.header.tgid) {
-                    *process = Process { start_ticks: process.start_ticks, ..Process::default() };
+                    let Process { start_ticks, before_ticks, .. } = *process;
+                    *process = Process { start_ticks, before_ticks, ..Process::default() };
                 }
             }
             Event::Observation(at, observation) => self.observation(at.time_ns, observation, health),
@@ -84,19 +88,37 @@ impl Coverage {
 
     /// The processes.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Process)> {
-        self.processes.iter().map(|(&pid, process)| (pid, process))
+        self.processes.iter().filter(|(_, process)| !process.ended).map(|(&pid, process)| (pid, process))
     }
 
     /// One of them.
     pub fn get(&self, pid: u32) -> Option<&Process> {
-        self.processes.get(&pid)
+        self.processes.get(&pid).filter(|process| !process.ended)
+    }
+
+    /// /proc tells of its end as well, unless it was too short for that.
+    fn ended(&mut self, pid: u32) {
+        match self.processes.get_mut(&pid) {
+            Some(process) if process.start_ticks != 0 => {
+                *process = Process {
+                    start_ticks: process.start_ticks,
+                    last_ns: process.last_ns,
+                    ended: true,
+                    ..Process::default()
+                };
+            }
+            _ => drop(self.processes.remove(&pid)),
+        }
     }
 
     fn observation(&mut self, at_ns: u64, observation: &Observation, health: &mut Health) {
         match observation {
             Observation::Process(seen) if seen.cuda => self.seen(seen, health),
             Observation::ProcessGone { pid, start_ticks } => {
-                let is_it = |process: &Process| [0, *start_ticks].contains(&process.start_ticks);
+                let is_it = |process: &Process| match process.start_ticks {
+                    0 => *start_ticks != process.before_ticks,
+                    own => *start_ticks == own,
+                };
                 if self.processes.get(pid).is_some_and(is_it) {
                     self.processes.remove(pid);
                 }
@@ -114,7 +136,11 @@ impl Coverage {
             let oldest = strays.min_by_key(|(_, process)| process.last_ns).map(|(pid, _)| *pid)?;
             self.processes.remove(&oldest);
         }
-        Some(self.processes.entry(pid).or_default())
+        let process = self.processes.entry(pid).or_default();
+        if process.ended {
+            *process = Process { before_ticks: process.start_ticks, ..Process::default() };
+        }
+        Some(process)
     }
 
     fn worked(&mut self, pid: u32, at_ns: u64, health: &mut Health) {
@@ -124,6 +150,10 @@ impl Coverage {
     }
 
     fn seen(&mut self, seen: &ProcessSeen, health: &mut Health) {
+        let is_over = |one: &Process| one.ended && one.start_ticks == seen.start_ticks;
+        if self.processes.get(&seen.pid).is_some_and(is_over) {
+            return;
+        }
         let Some(process) = self.entry(seen.pid, health) else { return };
         if process.start_ticks != 0 && process.start_ticks != seen.start_ticks {
             *process = Process::default();
@@ -133,15 +163,12 @@ impl Coverage {
         process.is_watched = true;
     }
 
-    /// Only of a process that is alone on a device is it known that the work is its own.
+    /// Only of a process that is alone on a device is it known that the work is its own; who draws there works as well.
     fn used(&mut self, at_ns: u64, usage: &DeviceUsage, health: &mut Health) {
-        let computing = usage.processes.iter().flatten().filter(|one| one.does == DeviceUse::Compute);
-        let computing: Vec<_> = computing.collect();
         let works = usage.utilization_percent.is_some_and(|percent| percent > 0);
-        let alone = match &*computing {
-            [one] if works => Some(*one),
-            _ => None,
-        };
+        let mut there = usage.processes.iter().flatten();
+        let first = there.clone().find(|one| one.does == DeviceUse::Compute);
+        let alone = first.filter(|one| works && there.all(|other| other.pid == one.pid));
         self.rest(&usage.uuid, alone.map(|one| one.pid));
         let Some(one) = alone else { return };
         let Some(process) = self.entry(one.pid, health) else { return };
@@ -164,8 +191,9 @@ impl Coverage {
                 process.busy = None;
             }
         }
-        self.processes
-            .retain(|_, process| process.is_watched || process.busy.is_some() || process.last_ns.is_some());
+        self.processes.retain(|_, process| {
+            process.is_watched || process.ended || process.busy.is_some() || process.last_ns.is_some()
+        });
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Occupancy {
     placements: Placements,
     processes: BTreeMap<u32, Process>,
     matrices: BTreeMap<String, Matrix>,
-    /// Requests by service.
+    /// Requests by key of the service.
     requests: BTreeMap<String, Requests>,
     /// ns, by device, role and workload.
     active: BTreeMap<(String, Role, String), u64>,
@@ -78,43 +78,58 @@ impl Occupancy {
         self.placements.observe(event, health);
         match event {
             Event::Exit(record) => self.ended(record.header.tgid, record.header.time_ns),
+            Event::Exec(record) => {
+                if let Some(process) = self.processes.get_mut(&record.header.tgid) {
+                    process.exec();
+                }
+            }
             Event::Observation(at, observation) => match &**observation {
                 Observation::Process(seen) => {
                     let known = self.processes.contains_key(&seen.pid);
                     // One without a driver is of interest only while it stands for an older one.
                     if seen.cuda || known {
-                        self.seen(seen);
+                        self.seen(seen, at.time_ns);
                     }
                     if !seen.ports.is_empty() {
-                        self.requests_of(&seen.service_name).listens = true;
+                        self.requests_of(&seen.service).listens = true;
                     }
                     self.make_room(health);
                 }
-                Observation::ProcessGone { pid, .. } => self.ended(*pid, at.time_ns),
+                Observation::ProcessGone { pid, start_ticks }
+                    if self.processes.get(pid).is_some_and(|process| process.is(*start_ticks)) =>
+                {
+                    self.ended(*pid, at.time_ns);
+                }
                 _ => {}
             },
             _ => {}
         }
     }
 
-    /// A step of a process of a service; `alone` while no request of the service is in flight.
-    pub fn step(&mut self, service: &str, alone: bool, step: &cuda::Step, health: &mut Health) {
-        let process = self.processes.entry(step.header.tgid).or_default();
+    /// A step of a process of a service (key and name); `alone` while no request of the service is in flight.
+    pub fn step(&mut self, service: [&str; 2], alone: bool, step: &cuda::Step, health: &mut Health) {
+        let (pid, end) = (step.header.tgid, step.header.time_ns);
+        if self.processes.get(&pid).and_then(|one| one.ended_ns).is_some_and(|ended| ended < end) {
+            self.anew(pid);
+        }
+        let process = self.processes.entry(pid).or_default();
         if process.workload.is_empty() {
-            service.clone_into(&mut process.workload);
+            let [key, name] = service;
+            key.clone_into(&mut process.service);
+            name.clone_into(&mut process.workload);
         }
         process.step(alone, step, health);
         self.make_room(health);
     }
 
-    /// A finished request.
-    pub fn request(&mut self, record: &RequestRecord) {
+    /// A finished request, and the keys of the service that it came to and of the one behind that, if any.
+    pub fn request(&mut self, record: &RequestRecord, service: Option<&str>, inner: Option<&str>) {
         if record.local_port.is_none() {
             return;
         }
         let has_steps = record.steps.is_some_and(|steps| steps > 0);
-        let inner = record.inner_service.as_deref().filter(|inner| *inner != record.service);
-        for service in std::iter::once(&*record.service).chain(inner) {
+        let inner = inner.filter(|inner| Some(*inner) != service);
+        for service in service.into_iter().chain(inner) {
             let requests = self.requests_of(service);
             requests.count += 1;
             requests.with_steps += u64::from(has_steps);
@@ -149,13 +164,24 @@ impl Occupancy {
         &self.view
     }
 
-    fn seen(&mut self, seen: &ProcessSeen) {
-        let process = self.processes.entry(seen.pid).or_default();
-        if process.start_ticks != 0 && process.start_ticks != seen.start_ticks {
-            *process = Process::default();
-            self.matrices.values_mut().for_each(|matrix| matrix.forget(seen.pid));
+    fn seen(&mut self, seen: &ProcessSeen, at_ns: u64) {
+        let known = self.processes.get(&seen.pid);
+        let is_other = known.is_some_and(|one| match one.start_ticks {
+            // Nobody told when it started: what is seen after its end is another.
+            0 => one.ended_ns.is_some_and(|ended| ended < at_ns),
+            own => own != seen.start_ticks,
+        });
+        if is_other {
+            self.anew(seen.pid);
         }
-        process.seen(seen);
+        self.processes.entry(seen.pid).or_default().seen(seen);
+    }
+
+    /// Another process has this number now.
+    fn anew(&mut self, pid: u32) {
+        let before_ticks = self.processes.get(&pid).map_or(0, |process| process.start_ticks);
+        self.remove(pid);
+        self.processes.insert(pid, Process::after(before_ticks));
     }
 
     fn ended(&mut self, pid: u32, at_ns: u64) {
@@ -185,7 +211,7 @@ impl Occupancy {
 
     fn judge(&mut self) {
         for (pid, process) in &mut self.processes {
-            let requests = self.requests.get(&process.workload).copied().unwrap_or_default();
+            let requests = self.requests.get(&process.service).copied().unwrap_or_default();
             process.judge(requests, self.placements.seen(*pid));
         }
     }
@@ -194,7 +220,10 @@ impl Occupancy {
     fn place(&mut self, now_ns: u64, devices: &Devices, health: &mut Health) {
         let Self { placements, processes, matrices, active, .. } = self;
         let given_up = now_ns.saturating_sub(UNPLACED_NS);
-        let others = |(device, ..): (String, Role, String)| (device, Role::Unknown, OTHER.to_owned());
+        let others = |key: Option<(String, Role, String)>| {
+            let device = key.map_or_else(|| OTHER.to_owned(), |(device, ..)| device);
+            (device, Role::Unknown, OTHER.to_owned())
+        };
         for (pid, process) in processes {
             for (context, lane) in &mut process.lanes {
                 if process.ended_ns.is_none() || lane.place.is_none() {
@@ -227,7 +256,10 @@ impl Occupancy {
     ) {
         let Self { matrices, processes, overlaps, .. } = self;
         let name = |pid| processes.get(&pid).map_or(UNKNOWN, |process| &*process.workload).to_owned();
-        let others = |(device, ..): (String, String, String)| (device, OTHER.to_owned(), OTHER.to_owned());
+        let others = |key: Option<(String, String, String)>| {
+            let device = key.map_or_else(|| OTHER.to_owned(), |(device, ..)| device);
+            (device, OTHER.to_owned(), OTHER.to_owned())
+        };
         for (device, matrix) in matrices {
             for (one, other, ns) in evaluate(matrix, health) {
                 for (victim, aggressor) in [(one, other), (other, one)] {
@@ -244,6 +276,8 @@ impl Occupancy {
         for pid in old {
             self.remove(pid);
         }
+        // Instances of a divided GPU come and go, each with a UUID of its own.
+        self.matrices.retain(|_, matrix| !matrix.is_empty());
     }
 }
 
@@ -256,10 +290,17 @@ fn matrix<'a>(matrices: &'a mut BTreeMap<String, Matrix>, device: Option<&str>) 
     matrices.get_mut(device)
 }
 
-/// Adds to a sum; to that of `others` where there is no room for one more.
-fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, others: impl FnOnce(K) -> K, ns: u64) {
-    let known = sums.len() < MAX_LABELS || sums.contains_key(&key);
-    *sums.entry(if known { key } else { others(key) }).or_default() += ns;
+/// Adds to a sum; where there is no room for one more, to the `others` of its device, and at last to those of all.
+fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, others: impl Fn(Option<K>) -> K, ns: u64) {
+    let has_room = |key: &K, most| sums.len() < most || sums.contains_key(key);
+    let key = if has_room(&key, MAX_LABELS) {
+        key
+    } else {
+        Some(others(Some(key)))
+            .filter(|key| has_room(key, MAX_LABELS + MAX_DEVICES))
+            .unwrap_or_else(|| others(None))
+    };
+    *sums.entry(key).or_default() += ns;
 }
 
 #[cfg(test)]

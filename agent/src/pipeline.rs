@@ -131,7 +131,8 @@ impl Pipeline {
             for settled in self.settled.drain(..) {
                 if let Settled::Step(id, step) = &settled {
                     let alone = self.requests.is_idle(*id);
-                    self.occupancy.step(self.tracker.service_name(*id), alone, step, &mut self.health);
+                    let service = [self.tracker.service_key(*id), self.tracker.service_name(*id)];
+                    self.occupancy.step(service, alone, step, &mut self.health);
                 }
                 out.extend(output(settled, &self.tracker, &mut self.deliveries, &mut self.health));
             }
@@ -149,7 +150,9 @@ impl Pipeline {
     fn count_requests(&mut self, out: &[Output]) {
         for output in out {
             if let Output::Request(record) = output {
-                self.occupancy.request(record);
+                let last_ns = record.t_last_byte_out_ns.or(record.t_first_byte_in_ns).unwrap_or(0);
+                let key = |pid| self.tracker.service_key_at(pid, last_ns);
+                self.occupancy.request(record, key(record.pid), record.inner_pid.and_then(key));
             }
         }
     }

@@ -72,6 +72,8 @@ struct Process {
     last_ns: u64,
     /// The next that is heard under its number is another one.
     ended: bool,
+    /// Start of the one that had its number before, of which more word may come; 0 where that is not known.
+    before_ticks: Option<u64>,
 }
 
 /// What a process was told of a `CUdevice`.
@@ -95,14 +97,14 @@ impl Placements {
             Event::Exec(record) => {
                 self.by_pid.remove(&record.header.tgid);
             }
-            Event::Exit(record) => self.ended(record.header.tgid),
+            Event::Exit(record) => self.ended(record.header.tgid, None),
             Event::Observation(at, observation) => match &**observation {
                 Observation::GpuProcess(seen) => {
-                    if let Some(process) = self.process(seen.pid, at.time_ns, health) {
+                    if let Some(process) = self.process_seen(seen, at.time_ns, health) {
                         process.seen = Some(seen.clone());
                     }
                 }
-                Observation::ProcessGone { pid, .. } => self.ended(*pid),
+                Observation::ProcessGone { pid, start_ticks } => self.ended(*pid, Some(*start_ticks)),
                 _ => {}
             },
             _ => {}
@@ -126,17 +128,40 @@ impl Placements {
             return Some(place);
         }
         on.only(|device| on.lists(device), Known::Nvml)
+            // The numbers of a container's environment are its own; its device files are those of the node.
+            .or_else(|| on.open(&process?.seen.as_ref()?.open_devices))
             .or_else(|| {
                 on.environment(process?.seen.as_ref()?, told.and_then(|told| told.ordinal).or(device))
             })
-            .or_else(|| on.open(&process?.seen.as_ref()?.open_devices))
             .or_else(|| on.only(|_| true, Known::OnlyDevice))
     }
 
-    fn ended(&mut self, pid: u32) {
-        if let Some(process) = self.by_pid.get_mut(&pid) {
-            process.ended = true;
+    /// A process ended; where /proc tells, of one that started then.
+    fn ended(&mut self, pid: u32, start_ticks: Option<u64>) {
+        let Some(process) = self.by_pid.get_mut(&pid) else { return };
+        match (start_ticks, process.start_ticks()) {
+            (Some(ticks), 0) if process.is_before(ticks) => process.before_ticks = None,
+            (Some(ticks), own) if own != 0 && own != ticks => {}
+            _ => process.ended = true,
         }
+    }
+
+    /// The process that /proc tells of: not the one that is known if it started at another time.
+    fn process_seen(
+        &mut self,
+        seen: &GpuProcessSeen,
+        now_ns: u64,
+        health: &mut Health,
+    ) -> Option<&mut Process> {
+        let known = self.by_pid.get_mut(&seen.pid);
+        if let Some(process) = known.filter(|process| process.start_ticks() != 0) {
+            let is_same = process.start_ticks() == seen.start_ticks;
+            if is_same && process.ended {
+                return None;
+            }
+            process.ended |= !is_same;
+        }
+        self.process(seen.pid, now_ns, health)
     }
 
     fn process(&mut self, pid: u32, now_ns: u64, health: &mut Health) -> Option<&mut Process> {
@@ -148,7 +173,7 @@ impl Placements {
         }
         let process = self.by_pid.entry(pid).or_default();
         if process.ended {
-            *process = Process::default();
+            *process = Process { before_ticks: Some(process.start_ticks()), ..Process::default() };
         }
         process.last_ns = now_ns;
         Some(process)
@@ -156,6 +181,16 @@ impl Placements {
 }
 
 impl Process {
+    /// When it started; 0 where /proc did not tell yet.
+    fn start_ticks(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |seen| seen.start_ticks)
+    }
+
+    /// The one that had its number before started then, as far as is known.
+    fn is_before(&self, start_ticks: u64) -> bool {
+        self.before_ticks.is_some_and(|before| [0, start_ticks].contains(&before))
+    }
+
     fn take(&mut self, call: &cuda::Context, health: &mut Health) {
         match Class::from_u8(call.class) {
             Some(Class::ContextCreate | Class::ContextRetain) => {
@@ -255,7 +290,8 @@ impl<'a> Nodes<'a> {
             let mut names = self.all().map(|device| &device.seen().name);
             let first = names.next();
             let alike = names.all(|name| Some(name) == first);
-            return self.only(|device| (seen.pci_order || alike) && device.seen().index == number, known);
+            let is_it = |device: &Device| (seen.pci_order || alike) && device.seen().index == number;
+            return self.only(|device| is_it(device) && is_open(device, &seen.open_devices), known);
         }
         let found = self.only(|device| device.seen().uuid.starts_with(entry), known);
         // Without NVML a whole UUID is still one.
@@ -268,6 +304,12 @@ impl<'a> Nodes<'a> {
             |device: &Device| device.seen().pci_bus_id.as_deref().is_some_and(|own| same_bus(own, address));
         self.only(is_it, Known::OpenFile)
     }
+}
+
+/// Its file is among those that are open, or none is known to be.
+fn is_open(device: &Device, addresses: &[String]) -> bool {
+    let own = device.seen().pci_bus_id.as_deref();
+    addresses.is_empty() || own.is_none_or(|own| addresses.iter().any(|address| same_bus(own, address)))
 }
 
 /// The domain has four digits with CUDA and `/proc`, eight with NVML.

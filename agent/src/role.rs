@@ -61,7 +61,7 @@ pub(crate) struct Signals<'a> {
     pub(crate) with_steps: u64,
     /// Its service listens.
     pub(crate) listens: bool,
-    /// Its steps, and those during which no request of its service was in flight.
+    /// Its steps (of late), and those during which no request of its service was in flight.
     pub(crate) steps: u64,
     pub(crate) idle_steps: u64,
     /// Deviation of the time between steps over its mean, and steps that it rests on.
@@ -80,7 +80,7 @@ const ENOUGH: u32 = 3;
 pub(crate) fn judge(signals: &Signals<'_>) -> (Role, Vec<Evidence>) {
     let evidence = evidence(signals);
     let works_alone = signals.idle_steps >= MIN_STEPS && signals.idle_steps * 10 >= signals.steps * 9;
-    let answers = signals.requests > 0 && (signals.with_steps > 0 || !works_alone);
+    let answers = answers(signals);
     let serving = signals.signs.iter().any(|sign| matches!(sign, Sign::ServingCommand { .. }));
     let points = points(signals, works_alone);
     let role = if answers || serving && signals.listens {
@@ -94,6 +94,15 @@ pub(crate) fn judge(signals: &Signals<'_>) -> (Role, Vec<Evidence>) {
     };
     let evidence = if role == Role::Unknown { Vec::new() } else { evidence };
     (role, evidence)
+}
+
+/// Its work is for requests: more than a tenth of its steps were while one was in flight. A scrape that happens to be
+/// answered during a step is not. A process without steps is part of a service whose requests have them.
+fn answers(signals: &Signals<'_>) -> bool {
+    let busy = signals.steps.saturating_sub(signals.idle_steps);
+    let by_others =
+        signals.steps == 0 && signals.with_steps > 0 && signals.with_steps * 2 >= signals.requests;
+    signals.requests > 0 && (busy * 10 > signals.steps || by_others)
 }
 
 /// How much speaks for training. A command line or data loaders need one more thing; what large inference servers
@@ -186,8 +195,23 @@ mod tests {
             ),
             (
                 "is scraped, works alone",
-                Signals { requests: 9, signs: leak(vec![Sign::Checkpoint { ending: "pt".into() }]), ..alone },
+                Signals {
+                    requests: 9,
+                    with_steps: 1,
+                    signs: leak(vec![Sign::Checkpoint { ending: "pt".into() }]),
+                    ..alone.clone()
+                },
                 Role::Training,
+            ),
+            (
+                "is scraped early on",
+                Signals { requests: 1, with_steps: 1, steps: 10, idle_steps: 9, ..alone },
+                Role::Unknown,
+            ),
+            (
+                "a part without steps of its own",
+                Signals { requests: 4, with_steps: 3, ..Signals::default() },
+                Role::Inference,
             ),
         ];
         for (name, signals, want) in cases {

@@ -168,6 +168,16 @@ impl Tracker {
         self.processes.service_name(id)
     }
 
+    /// Key of a service: unlike its name no other has it. Empty for an id that was never given.
+    pub fn service_key(&self, id: ServiceId) -> &str {
+        self.processes.service_key(id)
+    }
+
+    /// Key of the service of a process that did something at a time.
+    pub fn service_key_at(&self, pid: u32, time_ns: u64) -> Option<&str> {
+        self.processes.service_at(pid, time_ns).map(|id| self.service_key(id))
+    }
+
     /// Name of the service of a process that did something at a time.
     pub fn service_of(&self, pid: u32, time_ns: u64) -> Option<&str> {
         self.processes.service_at(pid, time_ns).map(|id| self.service_name(id))

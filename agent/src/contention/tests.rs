@@ -115,7 +115,64 @@ fn the_longest_step_says_how_long_to_wait() {
     assert_eq!(rig.matrix.evaluate(20 * second, &mut rig.health), [(1, 2, second - MS)]);
     assert_eq!(rig.health.limits.get("contention_late"), None);
     rig.add(1, 9 * second, 9 * second + MS);
+    assert_eq!((rig.health.limits["contention_late"], rig.health.limits["contention_uncompared"]), (1, 1));
+}
+
+#[test]
+fn a_harmless_third_is_not_blamed() {
+    let mut rig = Rig::default();
+    let from = rig.steps(0, 50, 4 * MS);
+    // Process 2 slows it down, and 3 is there as well; later 3 is there without 2, and it costs nothing.
+    let to = rig.steps(from, 50, 10 * MS);
+    rig.add(2, from, to);
+    let end = rig.steps(to, 50, 4 * MS);
+    rig.add(3, from, end);
+    rig.all();
+    let harmless = rig.pair(1, 3);
+    assert_eq!((harmless.company, harmless.verdict()), (50, Verdict::NoEffect), "{harmless:?}");
+    assert_eq!(rig.pair(1, 2).verdict(), Verdict::InsufficientData, "it was never there without the other");
+}
+
+#[test]
+fn a_step_of_a_minute_counts_whole_and_what_was_taken_for_alone_is_forgotten() {
+    let mut rig = Rig::default();
+    let second = 1_000 * MS;
+    for i in 0..600 {
+        rig.add(1, i * 100 * MS, i * 100 * MS + 50 * MS);
+    }
+    rig.matrix.evaluate(60 * second, &mut rig.health);
+    assert_eq!(rig.matrix.done_ns, 58 * second);
+    rig.add(2, 0, 60 * second);
+    assert_eq!((rig.health.limits["contention_late"], rig.health.limits["contention_doubtful"]), (1, 1));
+    let counted = |found: Vec<(u32, u32, u64)>| found.iter().map(|(.., ns)| ns).sum::<u64>();
+    let found = rig.matrix.evaluate(121 * second, &mut rig.health);
+    assert_eq!(counted(found), 30 * second, "each of the steps, once");
+    let pair = rig.pair(1, 2);
+    assert_eq!((pair.solo, pair.company), (0, 20), "those of the last two seconds");
+
+    // The next is waited for.
+    for i in 610..1_210 {
+        rig.add(1, i * 100 * MS, i * 100 * MS + 50 * MS);
+        rig.matrix.evaluate(i * 100 * MS, &mut rig.health);
+    }
+    rig.add(2, 61 * second, 121 * second);
     assert_eq!(rig.health.limits["contention_late"], 1);
+    rig.matrix.evaluate(200 * second, &mut rig.health);
+    let pair = rig.pair(1, 2);
+    assert_eq!((pair.solo, pair.company), (0, 620));
+}
+
+#[test]
+fn a_late_moment_costs_no_samples() {
+    let mut rig = Rig::default();
+    rig.steps(0, 1_000, 4 * MS);
+    rig.matrix.evaluate_until(4_000 * MS, &mut rig.health);
+    rig.add(2, 3_900 * MS, 4_100 * MS);
+    assert_eq!(rig.matrix.parties[&1].classes.values().map(|times| times.solo.count()).sum::<u64>(), 1_000);
+    assert_eq!(
+        (rig.health.limits["contention_late"], rig.health.limits.get("contention_doubtful")),
+        (1, None)
+    );
 }
 
 #[test]

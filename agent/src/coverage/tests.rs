@@ -71,6 +71,14 @@ fn work_without_a_call_is_blind_and_nothing_else_is() {
     assert!(blind(busy(&[8], 90), [10]).is_empty(), "another's work");
     assert!(blind(busy(&[7], 90), [20]).is_empty(), "a word that counts no more");
     assert!(blind(busy(&[7], 90).chain([step(10 * S, 7)]), [10, 13]).is_empty(), "it is seen");
+    let drawn = (1..=10).map(|at| {
+        let Event::Observation(stamp, mut observation) = usage(at * S, 20, &[7, 8]) else { unreachable!() };
+        if let Observation::Nvml(NvmlSeen::Usage(usage)) = &mut *observation {
+            usage.processes.as_mut().unwrap()[1].does = DeviceUse::Graphics;
+        }
+        Event::Observation(stamp, observation)
+    });
+    assert!(blind(drawn, [10]).is_empty(), "it may be what is drawn");
     let left = busy(&[7], 90).chain([usage(11 * S, 0, &[])]);
     assert!(blind(left, [11]).is_empty(), "it is gone");
     let paused = [usage(S, 90, &[7]), usage(2 * S, 0, &[7]), usage(8 * S, 90, &[7])];
@@ -79,8 +87,38 @@ fn work_without_a_call_is_blind_and_nothing_else_is() {
 
 #[test]
 fn a_process_that_was_seen_may_be_quiet_for_longer() {
-    let events = (1..=100).map(|at| usage(at * S, 90, &[7])).chain([step(30 * S, 7)]);
-    assert_eq!(blind(events, [60, 89, 90, 100]), [90, 100]);
+    let events = (1..=700).map(|at| usage(at * S, 90, &[7])).chain([step(30 * S, 7)]);
+    assert_eq!(blind(events, [60, 100, 629, 630, 700]), [630, 700]);
+}
+
+#[test]
+fn late_word_of_the_end_is_not_of_the_next_with_that_number() {
+    let (mut coverage, mut health) = (Coverage::default(), Health::default());
+    let seen = |start_ticks| {
+        Observation::Process(ProcessSeen {
+            pid: 7,
+            start_ticks,
+            comm: "a".into(),
+            service: "a".into(),
+            service_name: "a".into(),
+            container: None,
+            cuda: true,
+            ports: Vec::new(),
+        })
+    };
+    let exit =
+        wire::process::Process { header: header(Kind::Exit, 7, 2 * S), child: 0, row: 0, comm: [0; 16] };
+    coverage.observe(&observed(S, seen(5)), &mut health);
+    coverage.observe(&Event::Exit(exit), &mut health);
+    assert_eq!((coverage.iter().count(), coverage.get(7)), (0, None));
+    coverage.observe(&observed(2 * S, seen(5)), &mut health);
+    assert_eq!(coverage.get(7), None, "it was looked at before its end");
+    coverage.observe(&step(3 * S, 7), &mut health);
+    let gone = |start_ticks| observed(4 * S, Observation::ProcessGone { pid: 7, start_ticks });
+    coverage.observe(&gone(5), &mut health);
+    assert_eq!(coverage.get(7).and_then(|one| one.last_ns), Some(3 * S), "the old one is gone, not this");
+    coverage.observe(&gone(6), &mut health);
+    assert_eq!(coverage.get(7), None);
 }
 
 #[test]

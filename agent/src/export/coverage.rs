@@ -97,7 +97,7 @@ fn covered(pid: u32, reach: Option<&Reach>, process: Option<&Process>, now_ns: u
     let state = match blind {
         Some((since_ns, device)) => {
             missing.push(format!(
-                "NVML shows work on {device} for {:.0} s and no call of it was seen: its driver has another name, or is built in",
+                "NVML shows work on {device} for {:.0} s and no call of it was seen in that time: its driver has another name, or is built in",
                 age_s(since_ns)
             ));
             Sight::Blind

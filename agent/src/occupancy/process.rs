@@ -18,6 +18,9 @@ const MAX_PENDING: usize = 16_384;
 /// Steps after which the regularity is looked at anew.
 const REGULARITY_STEPS: u64 = 1_000;
 
+/// Steps after which the older ones count half: what a server did before its first request is not its role for ever.
+const ROLE_STEPS: u64 = 1_000;
+
 /// Requests of a service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Requests {
@@ -30,6 +33,10 @@ pub(super) struct Requests {
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) start_ticks: u64,
+    /// Start of the one that had its number before, of which more word may come.
+    pub(super) before_ticks: u64,
+    /// Key of its service, and its name for people, which others may have as well.
+    pub(super) service: String,
     pub(super) workload: String,
     pub(super) comm: Option<String>,
     pub(super) container: Option<String>,
@@ -39,6 +46,8 @@ pub(super) struct Process {
     /// By context.
     pub(super) lanes: BTreeMap<u64, Lane>,
     steps: u64,
+    /// Of late: steps, and those while no request was in flight.
+    late_steps: u64,
     idle_steps: u64,
     regularity: Regularity,
     /// Result of the last step.
@@ -100,11 +109,31 @@ impl Regularity {
 }
 
 impl Process {
+    /// One of which nothing is known, but when the one started that had its number before.
+    pub(super) fn after(before_ticks: u64) -> Self {
+        Self { before_ticks, ..Self::default() }
+    }
+
     pub(super) fn seen(&mut self, seen: &ProcessSeen) {
         self.start_ticks = seen.start_ticks;
+        self.service.clone_from(&seen.service);
         self.workload.clone_from(&seen.service_name);
         self.comm = Some(seen.comm.clone());
         self.container.clone_from(&seen.container);
+    }
+
+    /// It runs another program: what the old one did says nothing of what this is for.
+    pub(super) fn exec(&mut self) {
+        (self.steps, self.late_steps, self.idle_steps) = (0, 0, 0);
+        self.regularity = Regularity::default();
+    }
+
+    /// /proc tells that the process that started then is gone: this one?
+    pub(super) fn is(&self, start_ticks: u64) -> bool {
+        match self.start_ticks {
+            0 => start_ticks != self.before_ticks || start_ticks == 0,
+            own => own == start_ticks,
+        }
     }
 
     pub(super) fn step(&mut self, alone: bool, step: &cuda::Step, health: &mut Health) {
@@ -112,6 +141,11 @@ impl Process {
         self.last_ns = self.last_ns.max(end);
         if step.work.launches + step.work.graphs > 0 {
             self.steps += 1;
+            if self.late_steps >= ROLE_STEPS {
+                self.late_steps /= 2;
+                self.idle_steps /= 2;
+            }
+            self.late_steps += 1;
             self.idle_steps += u64::from(alone);
             self.regularity.add(end);
         }
@@ -133,7 +167,7 @@ impl Process {
             requests: requests.count,
             with_steps: requests.with_steps,
             listens: requests.listens,
-            steps: self.steps,
+            steps: self.late_steps,
             idle_steps: self.idle_steps,
             regularity: self.regularity.value(),
             signs: seen.map_or(&[], |seen| &seen.signs),

@@ -84,7 +84,7 @@ impl Rig {
             context: 0,
         };
         let service = if pid == SERVER { "server" } else { "job" };
-        self.occupancy.step(service, pid == JOB, &step, &mut self.health);
+        self.occupancy.step([service; 2], pid == JOB, &step, &mut self.health);
     }
 
     fn request(&mut self) {
@@ -94,7 +94,7 @@ impl Rig {
             steps: Some(3),
             ..RequestRecord::default()
         };
-        self.occupancy.request(&record);
+        self.occupancy.request(&record, Some("server"), None);
     }
 
     fn tick(&mut self, now: u64) {
@@ -209,7 +209,68 @@ fn a_process_that_ended_is_forgotten_and_its_time_is_not() {
     assert!((view.active[0].seconds - 1.0).abs() < 1e-9);
     rig.tick(100 * SECOND);
     assert!(!rig.occupancy.processes.contains_key(&JOB));
+    assert!(rig.occupancy.matrices.is_empty(), "so is a device without any");
     assert!((rig.occupancy.view().active[0].seconds - 1.0).abs() < 1e-9);
+}
+
+fn exit(pid: u32, time_ns: u64) -> Event<'static> {
+    let header = Header { abi: wire::ABI, kind: Kind::Exit as u16, len: 48, time_ns, tgid: pid, tid: pid };
+    Event::Exit(process::Process { header, child: 0, row: 0, comm: [0; 16] })
+}
+
+#[test]
+fn who_has_a_number_anew_is_another() {
+    let mut rig = Rig::new(1);
+    let is_there =
+        |rig: &Rig, pid| rig.occupancy.view().processes.iter().any(|process| process.party.pid == pid);
+    // One that nobody saw, its end, its last step, and then the next.
+    rig.step(30, SECOND, 2 * SECOND);
+    rig.occupancy.observe(&exit(30, 3 * SECOND), &mut rig.health);
+    rig.step(30, 2 * SECOND, 3 * SECOND);
+    rig.tick(4 * SECOND);
+    assert!(!is_there(&rig, 30));
+    rig.step(30, 4 * SECOND, 5 * SECOND);
+    rig.tick(6 * SECOND);
+    assert!(is_there(&rig, 30));
+    rig.tick(70 * SECOND);
+    assert!(is_there(&rig, 30), "it lives");
+
+    // One that was seen: word of its end comes late.
+    rig.step(JOB, SECOND, 2 * SECOND);
+    rig.occupancy.observe(&exit(JOB, 3 * SECOND), &mut rig.health);
+    rig.step(JOB, 4 * SECOND, 5 * SECOND);
+    rig.tell(Observation::ProcessGone { pid: JOB, start_ticks: 1 });
+    rig.tick(72 * SECOND);
+    assert!(is_there(&rig, JOB));
+    rig.tell(Observation::ProcessGone { pid: JOB, start_ticks: 2 });
+    rig.tick(74 * SECOND);
+    assert!(!is_there(&rig, JOB));
+}
+
+#[test]
+fn services_of_one_name_have_requests_of_their_own() {
+    let mut rig = Rig::new(1);
+    for i in 0..100 {
+        rig.step(JOB, SECOND + i * 10 * MS, SECOND + i * 10 * MS + MS);
+    }
+    rig.occupancy.processes.get_mut(&JOB).unwrap().workload = "server".into();
+    (0..10).for_each(|_| rig.request());
+    rig.tick(4 * SECOND);
+    let view = rig.occupancy.view();
+    let job = view.processes.iter().find(|process| process.party.pid == JOB).unwrap();
+    let is_request = |it: &crate::role::Evidence| matches!(it, crate::role::Evidence::Requests { .. });
+    assert_eq!(job.party.role, Role::Batch);
+    assert!(!job.evidence.iter().any(is_request), "{job:?}");
+}
+
+#[test]
+fn sums_are_bounded_also_by_device() {
+    let mut sums = BTreeMap::new();
+    let others = |key: Option<(u32, u32)>| key.map_or((u32::MAX, u32::MAX), |(device, _)| (device, u32::MAX));
+    for device in 0..10_000 {
+        add(&mut sums, (device, 1), others, 2);
+    }
+    assert_eq!((sums.len(), sums.values().sum::<u64>()), (MAX_LABELS + MAX_DEVICES + 1, 20_000));
 }
 
 #[test]

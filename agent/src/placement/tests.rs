@@ -153,6 +153,51 @@ fn late_it_is_inferred_from_one_thing_after_the_other() {
 }
 
 #[test]
+fn open_files_are_believed_before_the_numbers_of_an_environment() {
+    let mut rig = Rig::with(3);
+    let seen = |open: &[&str]| GpuProcessSeen {
+        visible_devices: Some(vec!["0".to_owned()]),
+        open_devices: open.iter().map(|&address| address.to_owned()).collect(),
+        ..GpuProcessSeen::default()
+    };
+    rig.proc(seen(&["0000:02:00.0"]));
+    assert_eq!(rig.place(0), on(1, Known::OpenFile), "in a container, 0 is its first");
+    rig.proc(seen(&["0000:02:00.0", "0000:03:00.0"]));
+    assert_eq!(rig.place(0), None, "it has not even opened the node's first");
+    rig.proc(seen(&["0000:01:00.0", "0000:02:00.0"]));
+    assert_eq!(rig.place(0), on(0, Known::Environment));
+}
+
+#[test]
+fn late_word_of_the_end_is_not_of_the_next_with_that_number() {
+    let exit = || {
+        let kind = Kind::Exit as u16;
+        let header = Header { abi: wire::ABI, kind, len: 48, time_ns: 1, tgid: PID, tid: PID };
+        Event::Exit(wire::process::Process { header, child: 0, row: 0, comm: [0; 16] })
+    };
+    let at = Stamp { time_ns: 1, tgid: 0, tid: 0 };
+    let gone =
+        |start_ticks| Event::Observation(at, Box::new(Observation::ProcessGone { pid: PID, start_ticks }));
+    let start = |start_ticks| GpuProcessSeen { start_ticks, ..GpuProcessSeen::default() };
+    for first in [Some(5), None] {
+        let mut rig = Rig::with(2);
+        rig.call(Class::ContextRetain, CONTEXT, 1, [0; 32]);
+        if let Some(ticks) = first {
+            rig.proc(start(ticks));
+        }
+        rig.placements.observe(&exit(), &mut rig.health);
+        rig.call(Class::ContextRetain, CONTEXT, 0, [0; 32]);
+        rig.call(Class::DeviceUuid, 0, 0, uuid(1));
+        rig.placements.observe(&gone(5), &mut rig.health);
+        rig.proc(start(6));
+        rig.proc(start(6));
+        assert_eq!(rig.place(CONTEXT), on(1, Known::Driver), "{first:?}");
+        rig.proc(start(7));
+        assert_eq!(rig.place(CONTEXT), None, "another one, and nothing told of the end");
+    }
+}
+
+#[test]
 fn a_list_that_reorders_is_followed() {
     let mut rig = Rig::with(2);
     let visible_devices = Some(vec!["1".to_owned(), "0".to_owned()]);

@@ -78,6 +78,11 @@ impl Processes {
         self.services.get(&id).map_or("", |service| service.name.as_str())
     }
 
+    /// Key of a service, likewise.
+    pub(super) fn service_key(&self, id: ServiceId) -> &str {
+        self.services.get(&id).map_or("", |service| service.key.as_str())
+    }
+
     /// Name of a process, also of one that ended lately.
     pub(super) fn comm(&self, pid: u32) -> Option<&str> {
         self.by_pid.get(&pid).map(|p| p.comm.as_str())

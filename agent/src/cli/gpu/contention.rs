@@ -1,6 +1,9 @@
 //! Who does what on a GPU, and in whose way, as text.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use crate::{
     contention::Verdict,
@@ -33,13 +36,23 @@ pub(super) fn line(pair: &Contention) -> String {
     format!("beside {aggressor} for {overlap:.1} s: {effect}")
 }
 
-/// A training job beside a server.
+/// A training job beside a server, and when; it may be over.
 pub(super) fn neighbour(event: &Neighbour) -> String {
     let (server, job) = (name(&event.inference), name(&event.training));
-    format!("{job} works on {} beside {server}", event.device)
+    let time = |ns| humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_nanos(ns));
+    let when = match event.first_ns {
+        0 => String::new(),
+        first => format!(", seen from {} to {}", time(first), time(event.last_ns)),
+    };
+    format!("{job} works on {} beside {server}{when}", event.device)
 }
 
 fn name(party: &Party) -> String {
     let role = json::name(party.role);
-    format!("{} ({role}, pid {})", party.workload, party.pid)
+    let place = match (&party.pod, &party.container) {
+        (Some(pod), _) => format!(", pod {pod}"),
+        (None, Some(container)) => format!(", container {}", container.get(..12).unwrap_or(container)),
+        (None, None) => String::new(),
+    };
+    format!("{} ({role}, pid {}{place})", party.workload, party.pid)
 }

@@ -178,8 +178,13 @@ fn who_stands_in_whose_way_is_said_in_words() {
         ],
         ..Gpu::default()
     };
-    let neighbour =
-        Neighbour { first_ns: 1, last_ns: 2, device: "GPU-1".into(), inference: server, training: job };
+    let neighbour = Neighbour {
+        first_ns: 1_800_000_000 * 1_000_000_000,
+        last_ns: 1_800_000_012 * 1_000_000_000,
+        device: "GPU-1".into(),
+        inference: server,
+        training: Party { pod: Some("01234567".into()), ..job },
+    };
     let unplaced = vec![GpuProcess { activity: None, ..process }];
     let gpus =
         Gpus { nvml: on(), gpus: vec![gpu], unplaced, neighbours: vec![neighbour], memory: Vec::new() };
@@ -192,7 +197,7 @@ fn who_stands_in_whose_way_is_said_in_words() {
           beside vllm:8000 (inference, pid 7) for 12.3 s: not enough steps of train.py (training, pid 8) to tell what it does (3 alone, 400 in company)
         on a GPU that is not known
                   8         - compute   python3  train.py
-        train.py (training, pid 8) works on GPU-1 beside vllm:8000 (inference, pid 7)
+        train.py (training, pid 8, pod 01234567) works on GPU-1 beside vllm:8000 (inference, pid 7), seen from 2027-01-15T08:00:00Z to 2027-01-15T08:00:12Z
     "]]
     .assert_eq(&text(&gpus));
 }

@@ -93,14 +93,18 @@ impl Ways {
             self.without_driver.entry(pid).or_insert(now);
         }
         let is_due = |since: &Instant| now >= *since + FALLBACK_AFTER;
-        let wanted: BTreeSet<u32> =
+        let mut wanted: BTreeSet<u32> =
             self.without_driver.iter().filter(|(_, since)| is_due(since)).map(|(pid, _)| *pid).collect();
         for pid in self.fallback.difference(&wanted) {
             let _absent = self.maps.fallback.remove(pid);
         }
-        for pid in wanted.difference(&self.fallback) {
+        let fresh: Vec<u32> = wanted.difference(&self.fallback).copied().collect();
+        for pid in fresh {
             if let Err(error) = self.maps.fallback.insert(pid, 1, 0) {
-                tracing::warn!(pid, %error, "calls of its CUDA runtime are not seen");
+                tracing::warn!(pid, %error, "calls of its CUDA runtime are not seen yet");
+                // It is tried again when it is due again.
+                self.without_driver.insert(pid, now);
+                wanted.remove(&pid);
             }
         }
         self.fallback = wanted;

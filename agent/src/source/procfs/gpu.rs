@@ -116,15 +116,26 @@ impl ProcFs {
         minors.iter().filter_map(|minor| by_minor.get(minor).cloned()).collect()
     }
 
-    /// Children that run the same program, have no threads of a CUDA driver in sight, and share memory with it.
+    /// Children that run the same program, have no threads of a CUDA driver, and share memory with it. What they map and
+    /// have open says nothing: a fork has that of its parent, but none of its threads.
     fn data_loaders(&self, stat: &Stat, all: &[Stat], shares: bool) -> u32 {
         let children = all.iter().filter(|child| child.ppid == stat.pid);
         let own = self.exe(stat.pid).ok();
         let is_loader = |child: &&Stat| {
             child.comm.starts_with("pt_data_worker")
-                || shares && own.is_some() && self.exe(child.pid).ok() == own
+                || shares
+                    && own.is_some()
+                    && self.exe(child.pid).ok() == own
+                    && !self.has_cuda_threads(child.pid)
         };
         u32::try_from(children.filter(is_loader).count()).unwrap_or(u32::MAX)
+    }
+
+    /// The CUDA driver has initialised: its threads are `cuda-EvtHandlr` and `cuda` with a number.
+    fn has_cuda_threads(&self, pid: u32) -> bool {
+        let name = |tid: u32| read_small(&self.path(pid, "task").join(tid.to_string()).join("comm")).ok();
+        self.threads(pid)
+            .is_ok_and(|mut tids| tids.any(|tid| name(tid).is_some_and(|name| name.starts_with(b"cuda"))))
     }
 }
 
@@ -288,7 +299,10 @@ mod tests {
         );
         write("7/fdinfo/5", "pos:\t0\nflags:\t0100001\n");
         write("7/fdinfo/6", "pos:\t0\nflags:\t0100000\n");
-        write("8/x", "");
+        write("8/task/8/comm", "python\n");
+        // A worker of its own, on its own GPU.
+        write("11/task/11/comm", "python\n");
+        write("11/task/12/comm", "cuda-EvtHandlr\n");
         write("driver/nvidia/gpus/0000:3b:00.0/information", "Model: \tX\nDevice Minor: \t 1\n");
         fs::create_dir_all(root.path().join("7/fd")).unwrap();
         for (name, target) in
@@ -296,12 +310,17 @@ mod tests {
         {
             symlink(target, root.path().join("7/fd").join(name)).unwrap();
         }
-        for pid in ["7", "8"] {
+        for pid in ["7", "8", "11"] {
             symlink("/usr/bin/python3", root.path().join(pid).join("exe")).unwrap();
         }
         let procfs = ProcFs::new(root.path());
-        let all =
-            [stat(7, 1, "python"), stat(8, 7, "python"), stat(9, 7, "pt_data_worker"), stat(10, 7, "sh")];
+        let all = [
+            stat(7, 1, "python"),
+            stat(8, 7, "python"),
+            stat(9, 7, "pt_data_worker"),
+            stat(10, 7, "sh"),
+            stat(11, 7, "python"),
+        ];
         let seen = procfs.gpu_process(&all[0], &all).unwrap();
         assert_eq!(seen.open_devices, ["0000:3b:00.0"]);
         assert_eq!(seen.pod.as_deref(), Some("01234567-89ab"));
