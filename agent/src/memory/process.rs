@@ -11,10 +11,10 @@ use super::{
     Place,
     blocks::{Block, Blocks, Freed},
     book::{Book, Kind},
-    failure::{Failure, FailureClass},
+    here::Here,
     physical::Physical,
     pool::{Change, Pools},
-    storm::{Storm, Storms},
+    storm::Storms,
 };
 
 /// Contexts told apart of one process; those beyond count as the first.
@@ -38,23 +38,14 @@ pub(super) enum Effect {
     None,
 }
 
-/// What happened to a process on one device.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Here {
-    /// The most it held there.
-    pub(super) peak: u64,
-    pub(super) failures: BTreeMap<FailureClass, u64>,
-    pub(super) last_failure: Option<Failure>,
-    pub(super) retry_storms: u64,
-    pub(super) last_storm: Option<Storm>,
-}
-
 /// Everything known of a process's memory.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     /// Tells it from a later one with the same id; 0 while not known.
     pub(super) start_ticks: u64,
     pub(super) comm: String,
+    /// When its last call returned.
+    pub(super) last_ns: u64,
     /// What happened on each device.
     pub(super) here: BTreeMap<Place, Here>,
     pub(super) books: Vec<Book>,
@@ -87,53 +78,9 @@ impl Process {
         effect
     }
 
-    /// Memory of a device that it holds; of pools, the most that they can.
-    pub(super) fn held(&self, place: Place) -> u64 {
-        self.books.iter().filter(|book| book.place == Some(place)).map(Book::held).sum()
-    }
-
-    /// By how much that has changed since the last time, where it did.
-    pub(super) fn take_moved(&mut self) -> Vec<(Place, i64)> {
-        let moved = |book: &mut Book| Some((book.place?, book.take_moved())).filter(|(_, bytes)| *bytes != 0);
-        let moved: Vec<(Place, i64)> = self.books.iter_mut().filter_map(moved).collect();
-        for &(place, _) in &moved {
-            let held = self.held(place);
-            let here = self.here.entry(place).or_default();
-            here.peak = here.peak.max(held);
-        }
-        moved
-    }
-
-    /// Its memory is elsewhere than was thought.
-    pub(super) fn moves(&mut self, book: usize, from: Option<Place>, to: Place) {
-        self.books[book].place = Some(to);
-        let is_used = |place: Place| self.books.iter().any(|book| book.place == Some(place));
-        if let Some(from) = from.filter(|from| !is_used(*from))
-            && let Some(here) = self.here.remove(&from)
-        {
-            self.here.entry(to).or_insert(here);
-        }
-    }
-
     /// Blocks, pieces and mappings that are kept.
     pub(super) fn kept(&self) -> usize {
         self.blocks.len() + self.physical.len()
-    }
-
-    /// A failure is decided.
-    pub(super) fn failed(&mut self, place: Place, failure: &Failure) {
-        let here = self.here.entry(place).or_default();
-        *here.failures.entry(failure.class).or_default() += 1;
-        if here.last_failure.as_ref().is_none_or(|last| last.t_ns <= failure.t_ns) {
-            here.last_failure = Some(failure.clone());
-        }
-    }
-
-    /// A storm is over.
-    pub(super) fn stormed(&mut self, place: Place, storm: &Storm) {
-        let here = self.here.entry(place).or_default();
-        here.retry_storms += 1;
-        here.last_storm = Some(storm.clone());
     }
 
     /// Place of a context's book.
@@ -165,10 +112,10 @@ impl Process {
             // One that is not kept is known as a sum: it is never taken off again.
             let is_kept = has_room && self.physical.create(call.address, call.bytes, book, kind);
             self.is_capped |= !is_kept;
+            self.at(book).add(kind, call.bytes);
         } else {
             self.insert(call, kind, class, book, has_room);
         }
-        self.at(book).add(kind, call.bytes);
         Effect::Allocated(kind, call.bytes)
     }
 
@@ -176,10 +123,13 @@ impl Process {
         let mut block = Block { bytes: call.bytes, book, pool: 0, kind };
         if kind == Kind::Pool {
             let handle = if class == Class::AllocPool { call.other } else { 0 };
-            let (at, change) = self.pools.take(handle, book, call.bytes);
-            block.pool = at;
-            self.pool_changed(book, change);
+            let (at, owner, change) = self.pools.take(handle, book, call.bytes);
+            // It counts with the context of the pool, whichever took it.
+            (block.pool, block.book) = (at, owner);
+            self.pool_changed(owner, change);
+            self.at(owner).is_blurred |= change.1 - change.0 < call.bytes;
         }
+        self.at(block.book).add(kind, call.bytes);
         if let Some(lost) = self.blocks.insert(call.address, block, has_room) {
             // Its free was not seen: the address cannot be given twice.
             self.is_partial = true;
