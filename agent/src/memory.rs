@@ -182,7 +182,9 @@ impl Ledgers {
         }
         let is_gone = |(_, p): &(&u32, &Process)| p.start_ticks == 0 && p.last_ns + SILENT_NS < now_ns;
         let gone = self.processes.iter().find(is_gone).map(|(&pid, _)| pid);
-        gone.into_iter().for_each(|pid| self.end(pid, now_ns, from));
+        if let Some(pid) = gone {
+            self.end(pid, now_ns, from);
+        }
         gone.is_some()
     }
 
