@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`process`] | what a memory call does to its process's ledger |
 //! | [`book`], [`blocks`], [`physical`], [`pool`] | sums by kind; addresses, handles and pools behind them |
+//! | [`here`] | what a process holds of one device, and what happened to it there |
 //! | [`places`], [`sight`] | on which device a context is; how much of that is free |
 //! | [`cause`], [`failure`], [`pending`] | why an allocation failed |
 //! | [`storm`] | allocators that free and retry |
@@ -21,6 +22,7 @@ mod book;
 mod cause;
 mod displaced;
 mod failure;
+mod here;
 mod pending;
 mod physical;
 mod places;
@@ -56,6 +58,8 @@ use sight::{Seen, Sight, Span};
 const MAX_PROCESSES: usize = 4096;
 /// Blocks, pieces and mappings of all processes.
 const MAX_BLOCKS: usize = 262_144;
+/// `/proc` is read far more often than this: who is silent for so long and was not found there is gone.
+const SILENT_NS: u64 = 60_000_000_000;
 /// Failures that wait for somebody to tell how much was free.
 const MAX_PENDING: usize = 256;
 /// Within this of its end the memory of a process is given back.
@@ -130,8 +134,8 @@ impl Ledgers {
             Observation::Clock { .. } => self.tick(now_ns, from),
             Observation::Process(seen) => self.seen(seen, now_ns, from),
             Observation::ProcessGone { pid, start_ticks } => {
-                let is_it = |p: &Process| p.start_ticks == 0 || p.start_ticks == *start_ticks;
-                if self.processes.get(pid).is_some_and(is_it) {
+                // One that was not found yet may be another with the same id.
+                if self.processes.get(pid).is_some_and(|p| p.start_ticks == *start_ticks) {
                     self.end(*pid, now_ns, from);
                 }
             }
@@ -146,7 +150,7 @@ impl Ledgers {
 
     fn call(&mut self, call: &Call, from: Sources<'_>, health: &mut Health) {
         let pid = call.header.tgid;
-        if !self.processes.contains_key(&pid) && self.processes.len() >= MAX_PROCESSES {
+        if !self.processes.contains_key(&pid) && !self.has_place(call.header.time_ns, from) {
             return health.limit("memory_processes");
         }
         let has_room = self.blocks < MAX_BLOCKS;
@@ -160,15 +164,35 @@ impl Ledgers {
             health.limit("memory_blocks");
         }
         let during = Span { begin_ns: call.enter_ns, end_ns: call.header.time_ns };
+        process.last_ns = call.header.time_ns;
+        let blurred = process.take_blurred();
         for (place, bytes) in process.take_moved() {
             self.moved(place, during, bytes);
+        }
+        for place in blurred {
+            self.sights.entry(place).or_default().blurred(during);
         }
         self.info(call, place, from);
         self.effect(call, effect, place, from, health);
     }
 
+    /// Whether one more process can be followed; one that never was found in `/proc` and is silent makes room.
+    fn has_place(&mut self, now_ns: u64, from: Sources<'_>) -> bool {
+        if self.processes.len() < MAX_PROCESSES {
+            return true;
+        }
+        let is_gone = |(_, p): &(&u32, &Process)| p.start_ticks == 0 && p.last_ns + SILENT_NS < now_ns;
+        let gone = self.processes.iter().find(is_gone).map(|(&pid, _)| pid);
+        if let Some(pid) = gone {
+            self.end(pid, now_ns, from);
+        }
+        gone.is_some()
+    }
+
     fn moved(&mut self, place: Place, during: Span, bytes: i64) {
-        self.sights.entry(place).or_default().moved(during, bytes);
+        if bytes != 0 {
+            self.sights.entry(place).or_default().moved(during, bytes);
+        }
     }
 
     /// A context is gone, and with it what was allocated in it. That a primary context was given up says nothing: others
@@ -259,7 +283,13 @@ impl Ledgers {
                 self.look_up(pid, book, now_ns, from);
             }
         }
-        let (Some(memory), Some(place)) = (usage.memory, self.device(&usage.uuid)) else { return };
+        let Some(place) = self.device(&usage.uuid) else { return };
+        for listed in usage.processes.iter().flatten() {
+            if let Some(process) = self.processes.get_mut(&listed.pid) {
+                process.told(place);
+            }
+        }
+        let Some(memory) = usage.memory else { return };
         let [begin_ns, end_ns] = usage.memory_asked_ns.unwrap_or([now_ns, now_ns]);
         let during = Span { begin_ns, end_ns };
         let seen = Seen { during, free: memory.free, total: memory.total, source: Source::Nvml };
@@ -278,6 +308,9 @@ impl Ledgers {
         let is_other = |p: &Process| p.start_ticks != 0 && p.start_ticks != seen.start_ticks;
         if self.processes.get(&seen.pid).is_some_and(is_other) {
             self.end(seen.pid, now_ns, from);
+        }
+        if let Some(process) = self.processes.get_mut(&seen.pid) {
+            process.start_ticks = seen.start_ticks;
         }
         if seen.cuda && (self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&seen.pid)) {
             let process = self.processes.entry(seen.pid).or_default();

@@ -130,7 +130,7 @@ metrics! {
     GpuMemoryFree "gpu_memory_free_bytes" Gauge, Bytes, &["device"],
         "Memory of a device that nobody holds";
     GpuProcessMemory "gpu_process_memory_bytes" Gauge, Bytes, &["device", "role", "workload", "kind"],
-        "Memory of GPU processes by kind, as their calls tell: device, pool, vmm and array are held; pool_cached is what pools keep, at most; managed may lie in the host's memory, host does; imported is held by another process; overhead is what NVML shows beyond what is held: contexts, kernels, and what was allocated unseen";
+        "Memory of GPU processes by kind, as their calls tell: device, pool, vmm and array are held; pool_cached is what pools keep, at most; managed may lie in the host's memory, host does; imported is held by another process; overhead is what NVML shows beyond what is held, kept and managed: contexts, kernels, and what was allocated unseen";
     GpuTemperature "gpu_temperature_celsius" Gauge, None, &["device"],
         "Temperature of the chip";
     GpuPower "gpu_power_watts" Gauge, None, &["device"],

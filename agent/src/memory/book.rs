@@ -74,6 +74,8 @@ pub(super) struct Book {
     pub(super) counts: Counts,
     /// Where its memory is, as far as known.
     pub(super) place: Option<Place>,
+    /// A pool gave what it may have kept, or have had to take from the device: asked for by place.
+    pub(super) is_blurred: bool,
     /// Addresses reserved, which is no memory.
     pub(super) reserved_addresses: u64,
     live: [u64; Kind::ALL.len()],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::memory::Call;
+use wire::{cookie::Class, memory::Call};
 
 use super::{
     Failure, FailureClass, Holder, Incident, Kind, Ledgers, MAX_PENDING, Place, Sources,
@@ -21,7 +21,9 @@ impl Ledgers {
         health: &mut Health,
     ) {
         let moment = self.sights.entry(place).or_default().now(call.header.time_ns);
-        let mut pending = Pending::new(self.describe(call, kind, place), place, moment);
+        // A pool may have a limit of its own, and managed memory may be refused for want of the host's.
+        let is_limited = call.class == Class::AllocPool as u8 || kind == Kind::Managed;
+        let mut pending = Pending::new(self.describe(call, kind, place), place, moment, is_limited);
         self.holders(&mut pending.failure, place, from);
         if let Some(sight) = self.sights.get(&place) {
             pending.look(sight);
@@ -73,11 +75,11 @@ impl Ledgers {
             *bytes = (*bytes).max(process.used_memory.unwrap_or_default());
         }
         for (&pid, process) in &self.processes {
-            let (bytes, is_listed) = (process.held(place), held.contains_key(&pid));
-            if bytes > 0 || is_listed {
-                let known = held.entry(pid).or_default();
-                // What it has given back since NVML looked is not held; what its calls do not show, it may hold.
-                *known = if process.is_partial { (*known).max(bytes) } else { bytes };
+            let bytes = process.held_since(place, held.get(&pid).copied().unwrap_or_default());
+            if bytes > 0 {
+                held.insert(pid, bytes);
+            } else {
+                held.remove(&pid);
             }
         }
         let own = held.remove(&failure.pid).unwrap_or_default();
@@ -102,8 +104,13 @@ impl Ledgers {
             return;
         }
         let sight = sight.clone();
-        for mut pending in self.pending.extract_if(.., |pending| pending.place == place).collect::<Vec<_>>() {
-            pending.look(&sight);
+        let is_settled = |pending: &mut Pending| {
+            if pending.place == place {
+                pending.look(&sight);
+            }
+            pending.place == place && pending.is_settled()
+        };
+        for pending in self.pending.extract_if(.., is_settled).collect::<Vec<_>>() {
             self.complete(pending, from);
         }
     }
@@ -120,8 +127,9 @@ impl Ledgers {
     }
 
     fn decide(&mut self, pending: Pending) {
+        let is_fragmented = pending.is_fragmented();
         let mut failure = pending.failure;
-        failure.classify();
+        failure.classify(is_fragmented);
         if let Some(process) = self.processes.get_mut(&failure.pid) {
             process.failed(pending.place, &failure);
         }

@@ -8,11 +8,13 @@ use super::{book::Kind, sight::Source};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
-    /// What the process itself holds leaves no room: without that it would have fitted, without the others not.
+    /// What the process itself holds leaves no room: it holds what is missing, and no less than all others; or neither
+    /// would have been enough alone.
     ExhaustedSelf,
-    /// What other processes hold leaves no room: without that it would have fitted.
+    /// What other processes hold leaves no room: they hold what is missing, and more than the process itself, or it alone
+    /// does not.
     ExhaustedOthers,
-    /// As much as was asked for was free, and not in one piece.
+    /// As much as was asked for was free, before and after, and not in one piece.
     Fragmented,
     /// Out of memory, for a reason that the numbers at hand do not tell.
     Unknown,
@@ -86,12 +88,13 @@ pub struct Failure {
 pub(super) const OUT_OF_MEMORY: u32 = 2;
 
 impl Failure {
-    /// Decides on the class by the numbers.
-    pub(super) fn classify(&mut self) {
-        self.class = if self.result == OUT_OF_MEMORY { self.cause() } else { FailureClass::Error };
+    /// Decides on the class by the numbers. `is_fragmented`: that enough was free is sure.
+    pub(super) fn classify(&mut self, is_fragmented: bool) {
+        self.class =
+            if self.result == OUT_OF_MEMORY { self.cause(is_fragmented) } else { FailureClass::Error };
     }
 
-    fn cause(&self) -> FailureClass {
+    fn cause(&self, is_fragmented: bool) -> FailureClass {
         if self.kind == Kind::Host {
             // Of the host's memory nothing is known here.
             return FailureClass::Unknown;
@@ -101,12 +104,13 @@ impl Failure {
         }
         let Some(free) = self.free_bytes else { return FailureClass::Unknown };
         if free >= self.requested_bytes {
-            return FailureClass::Fragmented;
+            return if is_fragmented { FailureClass::Fragmented } else { FailureClass::Unknown };
         }
         let missing = self.requested_bytes - free;
-        if self.others_bytes >= missing {
+        let (own, others) = (self.own_bytes, self.others_bytes);
+        if others >= missing && (others > own || own < missing) {
             FailureClass::ExhaustedOthers
-        } else if self.own_bytes.saturating_add(self.others_bytes) >= missing {
+        } else if own.saturating_add(others) >= missing {
             FailureClass::ExhaustedSelf
         } else {
             FailureClass::Unknown
@@ -126,7 +130,10 @@ mod tests {
             (2, Some(4), 4, 0, 2, Fragmented),
             (4, Some(4), 4, 0, 2, Fragmented),
             (5, Some(4), 4, 0, 2, ExhaustedSelf),
-            (5, Some(4), 2, 2, 2, ExhaustedOthers),
+            (5, Some(4), 1, 3, 2, ExhaustedOthers),
+            (5, Some(4), 0, 1, 2, ExhaustedOthers),
+            // A small neighbour is not to blame for what is missing.
+            (5, Some(4), 3, 1, 2, ExhaustedSelf),
             (7, Some(1), 4, 3, 2, ExhaustedSelf),
             (5, Some(1), 0, 0, 2, Unknown),
             (5, None, 4, 4, 2, Unknown),
@@ -154,8 +161,11 @@ mod tests {
                 smallest_failure_bytes: asked,
                 partial: false,
             };
-            failure.classify();
+            failure.classify(true);
             assert_eq!(failure.class, want, "{asked} of {free:?}, own {own}, others {others}");
+            failure.classify(false);
+            let unsure = if want == Fragmented { Unknown } else { want };
+            assert_eq!(failure.class, unsure, "{asked} of {free:?} by one look");
         }
     }
 }

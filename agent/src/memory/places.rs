@@ -24,9 +24,10 @@ impl Ledgers {
             return place;
         }
         let moment = self.sights.entry(place).or_default().now(now_ns);
+        let device = self.uuid(place);
         for pending in self.pending.iter_mut().filter(|pending| pending.failure.pid == pid) {
             if Some(pending.place) == known {
-                pending.moves(place, moment);
+                pending.moves(place, device.clone(), moment);
             }
         }
         if let Some(process) = self.processes.get_mut(&pid) {

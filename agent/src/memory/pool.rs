@@ -57,14 +57,14 @@ impl Pools {
         &mut self.pools[at]
     }
 
-    /// Takes from a pool: which of [`Pools::book`] it is, and its change.
-    pub(super) fn take(&mut self, handle: u64, book: u16, bytes: u64) -> (u16, Change) {
+    /// Takes from a pool: which one that is, its context's place, and its change.
+    pub(super) fn take(&mut self, handle: u64, book: u16, bytes: u64) -> (u16, u16, Change) {
         let pool = self.find(handle, book);
         pool.live += bytes;
         let change = pool.set(pool.reserved.max(pool.live));
         let (handle, book) = (pool.handle, pool.book);
         let at = self.pools.iter().position(|p| p.handle == handle && p.book == book && !p.is_destroyed);
-        (u16::try_from(at.unwrap_or_default()).unwrap_or(u16::MAX), change)
+        (u16::try_from(at.unwrap_or_default()).unwrap_or(u16::MAX), book, change)
     }
 
     /// Gives back to the pool at this place.

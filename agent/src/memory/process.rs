@@ -12,10 +12,10 @@ use super::{
     blocks::{Block, Blocks, Freed},
     book::{Book, Kind},
     displaced::Displaced,
-    failure::{Failure, FailureClass},
+    here::Here,
     physical::Physical,
     pool::{Change, Pools},
-    storm::{Storm, Storms},
+    storm::Storms,
 };
 
 /// Contexts told apart of one process; those beyond count as the first.
@@ -39,23 +39,14 @@ pub(super) enum Effect {
     None,
 }
 
-/// What happened to a process on one device.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Here {
-    /// The most it held there.
-    pub(super) peak: u64,
-    pub(super) failures: BTreeMap<FailureClass, u64>,
-    pub(super) last_failure: Option<Failure>,
-    pub(super) retry_storms: u64,
-    pub(super) last_storm: Option<Storm>,
-}
-
 /// Everything known of a process's memory.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     /// Tells it from a later one with the same id; 0 while not known.
     pub(super) start_ticks: u64,
     pub(super) comm: String,
+    /// When its last call returned.
+    pub(super) last_ns: u64,
     /// What happened on each device.
     pub(super) here: BTreeMap<Place, Here>,
     pub(super) books: Vec<Book>,
@@ -89,53 +80,9 @@ impl Process {
         effect
     }
 
-    /// Memory of a device that it holds; of pools, the most that they can.
-    pub(super) fn held(&self, place: Place) -> u64 {
-        self.books.iter().filter(|book| book.place == Some(place)).map(Book::held).sum()
-    }
-
-    /// By how much that has changed since the last time, where it did.
-    pub(super) fn take_moved(&mut self) -> Vec<(Place, i64)> {
-        let moved = |book: &mut Book| Some((book.place?, book.take_moved())).filter(|(_, bytes)| *bytes != 0);
-        let moved: Vec<(Place, i64)> = self.books.iter_mut().filter_map(moved).collect();
-        for &(place, _) in &moved {
-            let held = self.held(place);
-            let here = self.here.entry(place).or_default();
-            here.peak = here.peak.max(held);
-        }
-        moved
-    }
-
-    /// Its memory is elsewhere than was thought.
-    pub(super) fn moves(&mut self, book: usize, from: Option<Place>, to: Place) {
-        self.books[book].place = Some(to);
-        let is_used = |place: Place| self.books.iter().any(|book| book.place == Some(place));
-        if let Some(from) = from.filter(|from| !is_used(*from))
-            && let Some(here) = self.here.remove(&from)
-        {
-            self.here.entry(to).or_insert(here);
-        }
-    }
-
     /// Blocks, pieces and mappings that are kept.
     pub(super) fn kept(&self) -> usize {
         self.blocks.len() + self.physical.len()
-    }
-
-    /// A failure is decided.
-    pub(super) fn failed(&mut self, place: Place, failure: &Failure) {
-        let here = self.here.entry(place).or_default();
-        *here.failures.entry(failure.class).or_default() += 1;
-        if here.last_failure.as_ref().is_none_or(|last| last.t_ns <= failure.t_ns) {
-            here.last_failure = Some(failure.clone());
-        }
-    }
-
-    /// A storm is over.
-    pub(super) fn stormed(&mut self, place: Place, storm: &Storm) {
-        let here = self.here.entry(place).or_default();
-        here.retry_storms += 1;
-        here.last_storm = Some(storm.clone());
     }
 
     /// Place of a context's book.
@@ -167,10 +114,10 @@ impl Process {
             // One that is not kept is known as a sum: it is never taken off again.
             let is_kept = has_room && self.physical.create(call.address, call.bytes, book, kind);
             self.is_capped |= !is_kept;
+            self.at(book).add(kind, call.bytes);
         } else {
             self.insert(call, kind, class, book, has_room);
         }
-        self.at(book).add(kind, call.bytes);
         Effect::Allocated(kind, call.bytes)
     }
 
@@ -178,11 +125,14 @@ impl Process {
         let mut block = Block { bytes: call.bytes, book, pool: 0, kind };
         if kind == Kind::Pool {
             let handle = if class == Class::AllocPool { call.other } else { 0 };
-            let (at, change) = self.pools.take(handle, book, call.bytes);
-            block.pool = at;
-            self.pool_changed(book, change);
+            let (at, owner, change) = self.pools.take(handle, book, call.bytes);
+            // It counts with the context of the pool, whichever took it.
+            (block.pool, block.book) = (at, owner);
+            self.pool_changed(owner, change);
+            self.at(owner).is_blurred |= change.1 - change.0 < call.bytes;
         }
-        if let Some(older) = self.blocks.insert(call.address, block, has_room)
+        self.at(block.book).add(kind, call.bytes);
+        if let Some(older) = self.blocks.insert(key(call.address, class), block, has_room)
             && let Some(lost) = self.displaced.put(call.address, call.header.time_ns, older)
         {
             // Its free was not seen: the address cannot be given twice.
@@ -220,7 +170,7 @@ impl Process {
             self.drop_block(block);
             return Effect::Freed(block.bytes);
         }
-        match self.blocks.remove(call.address) {
+        match self.blocks.remove(key(call.address, class)) {
             Freed::Block(block) | Freed::Unkept(block) => {
                 self.drop_block(block);
                 Effect::Freed(block.bytes)
@@ -368,6 +318,15 @@ impl Process {
         self.displaced.remove_book(place);
         self.pools.remove_book(place);
         self.books[at].destroy();
+    }
+}
+
+/// What a block is known by. Host memory that is registered can be known by its address already.
+const fn key(address: u64, class: Class) -> u64 {
+    const REGISTERED: u64 = 1 << 63;
+    match class {
+        Class::RegisterHost | Class::UnregisterHost => address | REGISTERED,
+        _ => address,
     }
 }
 

@@ -42,11 +42,20 @@ pub(super) struct Seen {
     pub(super) source: Source,
 }
 
+/// The last look.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    seen: Seen,
+    /// What had been moved by then.
+    moved: i64,
+    /// Memory may have been taken since without being counted.
+    is_blurred: bool,
+}
+
 /// What is known of one device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sight {
-    /// The last look, and what had been moved by then.
-    last: Option<(Seen, i64)>,
+    last: Option<Look>,
     /// Bytes that watched processes have taken less those that they gave back, since the beginning.
     moved: i64,
     /// The last moves.
@@ -61,6 +70,10 @@ pub(super) struct Estimate {
     pub(super) source: Source,
     /// Time between the look and the moment, before or after.
     pub(super) age_ns: u64,
+    /// When the look began.
+    pub(super) looked_ns: u64,
+    /// It is the most that can have been free.
+    pub(super) is_most: bool,
 }
 
 /// A moment: its time, and what had been moved by then.
@@ -87,11 +100,18 @@ impl Sight {
         }
         self.moves.push_back((during, bytes));
         match &mut self.last {
-            Some((seen, _)) if seen.during.overlaps(during) => self.last = None,
-            Some((seen, moved)) if during.end_ns <= seen.during.begin_ns => {
-                *moved = moved.saturating_add(bytes);
+            Some(look) if look.seen.during.overlaps(during) => self.last = None,
+            Some(look) if during.end_ns <= look.seen.during.begin_ns => {
+                look.moved = look.moved.saturating_add(bytes);
             }
             _ => {}
+        }
+    }
+
+    /// A watched process took memory of which a pool may have kept a part.
+    pub(super) fn blurred(&mut self, during: Span) {
+        if let Some(look) = &mut self.last {
+            look.is_blurred |= look.seen.during.begin_ns < during.end_ns;
         }
     }
 
@@ -102,7 +122,7 @@ impl Sight {
         }
         let later = self.moves.iter().filter(|(during, _)| during.begin_ns >= seen.during.end_ns);
         let later: i64 = later.map(|(_, bytes)| bytes).sum();
-        self.last = Some((seen, self.moved.saturating_sub(later)));
+        self.last = Some(Look { seen, moved: self.moved.saturating_sub(later), is_blurred: false });
         true
     }
 
@@ -112,13 +132,15 @@ impl Sight {
 
     /// What was free at a moment, by the last look: corrected by what watched processes did in between.
     pub(super) fn at(&self, moment: Moment) -> Option<Estimate> {
-        let (seen, moved) = self.last?;
+        let Look { seen, moved, is_blurred } = self.last?;
         let free = i128::from(seen.free) + i128::from(moved) - i128::from(moment.moved);
         Some(Estimate {
             free: u64::try_from(free.max(0)).unwrap_or(u64::MAX).min(seen.total),
             total: seen.total,
             source: seen.source,
             age_ns: seen.during.end_ns.abs_diff(moment.at_ns),
+            looked_ns: seen.during.begin_ns,
+            is_most: is_blurred,
         })
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Place;
 
-/// A retry comes within this of the last thing its thread did; afterwards the storm is over.
+/// A retry comes within this of the last attempt, however much is freed meanwhile; afterwards the storm is over.
 const WINDOW_NS: u64 = 5_000_000_000;
 /// Threads of a process that are followed at once.
 const KEPT: usize = 64;
@@ -63,7 +63,7 @@ impl Storms {
 
     /// An allocation failed for want of memory.
     pub(super) fn failed(&mut self, tid: u32, place: Place, bytes: u64, at_ns: u64) {
-        if let Some(storm) = self.of(tid).filter(|storm| storm.requested == bytes) {
+        if let Some(storm) = self.of(tid, bytes) {
             // Without frees in between it is the same attempt again.
             if storm.frees > 0 {
                 storm.retries += 1;
@@ -94,7 +94,6 @@ impl Storms {
         for storm in self.pending.iter_mut().filter(in_time) {
             storm.frees += 1;
             storm.freed = storm.freed.saturating_add(bytes);
-            storm.last_ns = at_ns;
         }
     }
 
@@ -118,8 +117,13 @@ impl Storms {
         over.into_iter().filter(|storm| storm.retries > 0).map(|storm| storm.over(pid, false)).collect()
     }
 
-    fn of(&mut self, tid: u32) -> Option<&mut Pending> {
-        self.pending.iter_mut().rev().find(|storm| storm.tid == tid)
+    /// The device that the process was thought to be on is another.
+    pub(super) fn moves(&mut self, from: Place, to: Place) {
+        self.pending.iter_mut().filter(|storm| storm.place == from).for_each(|storm| storm.place = to);
+    }
+
+    fn of(&mut self, tid: u32, bytes: u64) -> Option<&mut Pending> {
+        self.pending.iter_mut().find(|storm| storm.tid == tid && storm.requested == bytes)
     }
 }
 
@@ -174,6 +178,19 @@ mod tests {
         assert_eq!(over.len(), 1);
         let storm = &over[0].1;
         assert_eq!((storm.retries, storm.frees, storm.succeeded), (1, 1, false));
+    }
+
+    #[test]
+    fn attempts_at_two_sizes_are_two_storms_and_frees_keep_none_open() {
+        let mut storms = Storms::default();
+        for (bytes, at_ns) in [(20, 0), (30, 1), (20, 2)] {
+            storms.failed(1, HERE, bytes, at_ns);
+            storms.freed(1, 5, at_ns);
+        }
+        assert!(storms.succeeded(9, 1, 20, 3).is_some());
+        storms.freed(1, 5, WINDOW_NS);
+        assert!(storms.expired(9, WINDOW_NS + 2).is_empty(), "one failure of 30 without a retry");
+        assert!(storms.is_idle());
     }
 
     #[test]
