@@ -133,7 +133,7 @@ impl Process {
         }
         self.at(block.book).add(kind, call.bytes);
         if let Some(older) = self.blocks.insert(key(call.address, class), block, has_room)
-            && let Some(lost) = self.displaced.put(call.address, call.header.time_ns, older)
+            && let Some(lost) = self.displaced.put(key(call.address, class), call.header.time_ns, older)
         {
             // Its free was not seen: the address cannot be given twice.
             self.is_partial = true;
@@ -166,7 +166,7 @@ impl Process {
         if class == Class::ReleasePhysical {
             return self.release(call, book);
         }
-        if let Some(block) = self.displaced.take(call.address, call.enter_ns) {
+        if let Some(block) = self.displaced.take(key(call.address, class), call.enter_ns) {
             self.drop_block(block);
             return Effect::Freed(block.bytes);
         }

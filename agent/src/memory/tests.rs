@@ -24,6 +24,8 @@ struct Rig {
     placements: Placements,
     health: Health,
     now_ms: u64,
+    /// When the next call began, if not a moment ago.
+    enter_ns: Option<u64>,
     /// Of the calls that follow.
     context: u64,
 }
