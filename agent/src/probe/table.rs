@@ -233,16 +233,10 @@ pub fn find(name: &str, own_stream: bool) -> Option<(u16, Symbol)> {
 pub fn is_unknown_variant(name: &str) -> bool {
     let is_of = |row: &Row| {
         let ending = name.strip_prefix(row.name);
-        ending.is_some_and(is_variant_ending) && !is_first_form(name, row)
+        ending.is_some_and(is_variant_ending) && row.symbols.iter().all(|symbol| symbol.name != name)
     };
     let is_known = TABLE.iter().any(|row| row.symbols.iter().any(|symbol| symbol.name == name));
     !is_known && TABLE.iter().any(is_of)
-}
-
-/// The form of a function from before CUDA 3.2, which every driver still exports and nothing is built against: a plain
-/// name, where the row has its second version.
-fn is_first_form(name: &str, row: &Row) -> bool {
-    name == row.name && row.symbols.iter().any(|symbol| symbol.name.strip_prefix(name) == Some("_v2"))
 }
 
 /// Nothing, `_v2`, `_ptsz`, `_v2_ptds` and the like.

@@ -151,11 +151,6 @@ impl Kind {
             Self::Runtime => &[
                 names::PROG_SYNC_RETURN,
                 names::PROG_SYNC_ENTER,
-                names::PROG_QUERY_RETURN,
-                names::PROG_QUERY_ENTER,
-                names::PROG_BEGIN_RETURN,
-                names::PROG_BEGIN_ENTER,
-                names::PROG_END,
                 names::PROG_MEMORY_RETURN,
                 names::PROG_MEMORY_ENTER,
                 names::PROG_EVENT_RECORD,

@@ -8,7 +8,6 @@ use wire::cookie::{Argument, Class};
 use wire::counter::Counter;
 
 use super::arguments::{Entry, cookie, read};
-use super::claim::claim;
 use super::stream::{EventKey, KIND_BLOCKING, KIND_FREE, Stream, StreamKey, find, find_or_make};
 use super::{is_watched, list, tally, watched, zeroed};
 use crate::atomic::Word;
@@ -96,18 +95,8 @@ fn stream_made(task: Task, call: &BeginCall) -> Outcome {
         stream.kind.set(kind);
         stream.is_ended.set(0);
         stream.capture.leave();
-        begin_anew(stream);
     }
     Ok(())
-}
-
-/// A wait for the new stream proves nothing of what was asked of the one before it, which is told as a count.
-#[inline(never)]
-fn begin_anew(stream: &Stream) {
-    for (claimed, asked) in stream.claimed.iter().zip(&stream.totals.work) {
-        claim(claimed, asked);
-    }
-    stream.begin_segment();
 }
 
 #[inline(always)]

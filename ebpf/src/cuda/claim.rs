@@ -38,16 +38,14 @@ impl Claim {
     /// Whether nothing was found.
     #[inline(always)]
     pub(crate) fn is_empty(self) -> bool {
-        self.amount() == 0
+        self.operations() == 0
     }
 
-    /// How much was found, of whatever: the bytes of a copy are asked of the stream before the copy itself, and a wait
-    /// that begins in between takes them alone.
-    #[inline(never)]
-    fn amount(self) -> u64 {
+    #[inline(always)]
+    fn operations(self) -> u64 {
         // SAFETY: the record of `begin`.
         let work = unsafe { &(*self.0).step.work };
-        work.launches + work.graphs + work.copies + work.h2d_bytes + work.d2h_bytes + work.other_bytes
+        work.launches + work.graphs + work.copies
     }
 
     /// Takes all that a wait proved finished.
@@ -75,9 +73,9 @@ impl Claim {
     /// Takes a stream's work up to a moment.
     #[inline(never)]
     pub(crate) fn take(self, stream: &Stream, until: &Totals) {
-        let (start, before) = (stream.claimed_operations(), self.amount());
+        let (start, before) = (stream.claimed_operations(), self.operations());
         self.take_fields(stream, until);
-        if self.amount() == before {
+        if self.operations() == before {
             return;
         }
         if before != 0 {

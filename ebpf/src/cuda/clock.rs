@@ -34,18 +34,6 @@ impl Mark {
         }
     }
 
-    /// Holds `other` too. What it has of the same stream may be of a later moment; that is kept, unless the stream has
-    /// begun anew since.
-    #[inline(never)]
-    fn raise_to(&self, other: &Self) {
-        let is_later = |stream: &Stream| stream.totals.operations() < self.totals.operations();
-        if !self.stream.is(&other.stream) || find(&self.stream).is_none_or(is_later) {
-            self.copy_from(other);
-        } else {
-            self.totals.raise_to(&other.totals);
-        }
-    }
-
     /// Marks live in maps, shared between threads of one process that use one stream or event at once; such use is
     /// already unordered, and every mix of two moments of a stream is below its present.
     #[inline(always)]
@@ -144,7 +132,7 @@ impl Stream {
             return;
         }
         match self.dependency(&mark.stream) {
-            Some(slot) => slot.raise_to(mark),
+            Some(slot) => slot.copy_from(mark),
             None => {
                 self.missed.set(1);
                 count(Counter::DependencyFull);

@@ -43,31 +43,6 @@ pub(crate) fn enlist(key: &StreamKey) {
     }
 }
 
-/// Adds a stream that found no place when it was new, or that was not told of yet when its process got a new image, if
-/// there is a place now.
-#[inline(never)]
-pub(crate) fn relist(key: &StreamKey) {
-    const NO_EXIST: u64 = 1;
-    if is_listed(key) {
-        return;
-    }
-    let _ = STREAM_LISTS.insert(key.tgid, zeroed::<StreamList>(), NO_EXIST);
-    let Some(list) = STREAM_LISTS.get_ptr_mut(key.tgid) else { return };
-    // SAFETY: as in `enlist`.
-    unsafe {
-        let place = take_place(&(*list).taken) as usize;
-        if place < LISTED as usize {
-            (*list).keys[place] = *key;
-        }
-    }
-}
-
-#[inline(never)]
-fn is_listed(key: &StreamKey) -> bool {
-    // SAFETY: as in `for_each`.
-    unsafe { STREAM_LISTS.get(key.tgid) }.is_some_and(|list| list.keys.iter().any(|listed| listed.is(key)))
-}
-
 /// A place that was free; [`LISTED`] if none was.
 #[inline(never)]
 fn take_place(taken: &Word) -> u64 {

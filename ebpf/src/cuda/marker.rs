@@ -54,10 +54,6 @@ fn wait(entry: Entry, task: Task, class: Class) -> Outcome {
     let call = begin(entry, task)?;
     match class {
         Class::SyncContext => {
-            call.context.set(match entry.argument(Argument::Object)? {
-                0 => context::current(task),
-                named => named,
-            });
             cover_all(task, call, COVER_ALL);
             Ok(())
         }
@@ -84,7 +80,6 @@ fn cover_event(task: Task, call: &SyncCall, handle: u64) -> Outcome {
 fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
     call.stream.set(key.handle());
     if key.is_legacy() {
-        call.context.set(context::current(task));
         cover_all(task, call, COVER_LEGACY);
     } else {
         call.clock.take(key, stream);
@@ -94,6 +89,7 @@ fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
 #[inline(never)]
 fn cover_all(task: Task, call: &SyncCall, cover: u64) {
     call.cover.set(cover);
+    call.context.set(context::current(task));
     for_each(task.tgid(), |_, stream| {
         if is_covered(stream, call) {
             stream.snapshot(&stream.wide);
@@ -122,32 +118,7 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
 /// Ends a wait: a step, if it proved any work finished.
 #[inline(always)]
 pub(crate) fn finish(task: Task, call: &SyncCall, result: u32) -> Outcome {
-    if is_proof(result) && is_pending(task, call) { emit(task, call, result) } else { Ok(()) }
-}
-
-/// Whether a wait with this result is over because the work is: done, or ended by a fault of the device. Other errors
-/// (a handle that is none, a capture) say that nobody waited.
-#[inline(always)]
-fn is_proof(result: u32) -> bool {
-    const SUCCESS: u32 = 0;
-    const ECC_UNCORRECTABLE: u32 = 214;
-    const NVLINK_UNCORRECTABLE: u32 = 220;
-    const ILLEGAL_ADDRESS: u32 = 700;
-    const LAUNCH_TIMEOUT: u32 = 702;
-    const ASSERT: u32 = 710;
-    const HARDWARE_STACK_ERROR: u32 = 714;
-    const LAUNCH_FAILED: u32 = 719;
-    const UNKNOWN: u32 = 999;
-    matches!(
-        result,
-        SUCCESS
-            | ECC_UNCORRECTABLE
-            | NVLINK_UNCORRECTABLE
-            | ILLEGAL_ADDRESS
-            | LAUNCH_TIMEOUT
-            | ASSERT
-            | HARDWARE_STACK_ERROR..=LAUNCH_FAILED | UNKNOWN
-    )
+    if is_pending(task, call) { emit(task, call, result) } else { Ok(()) }
 }
 
 #[inline(never)]

@@ -35,7 +35,7 @@ pub(crate) fn enter(entry: Entry) -> Outcome {
     let task = Task::current();
     if !is_watched(task) {
         note(task.tgid(), MISSED);
-        watched(task, entry.cookie.row())?;
+        return watched(task, entry.cookie.row());
     }
     if is_within(task, entry.stack()) {
         return Err(Stop::Count(Counter::Nested));

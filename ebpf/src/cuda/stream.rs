@@ -114,26 +114,6 @@ impl Totals {
         self.last_ns.set(other.last_ns.get());
         self.graph.set(other.graph.get());
     }
-
-    /// Becomes the later of two moments.
-    #[inline(never)]
-    pub(crate) fn raise_to(&self, other: &Self) {
-        if self.work[field::GRAPHS].get() <= other.work[field::GRAPHS].get() {
-            self.graph.set(other.graph.get());
-        }
-        for index in 0..field::COUNT {
-            raise(&self.work[index], other.work[index].get());
-        }
-        raise(&self.last_ns, other.last_ns.get());
-    }
-}
-
-/// A subprogram of its own, for the sake of the stack.
-#[inline(never)]
-fn raise(word: &Word, value: u64) {
-    if word.get() < value {
-        word.set(value);
-    }
 }
 
 #[inline(always)]
@@ -233,12 +213,6 @@ impl Stream {
         next.start.set(self.totals.operations());
         next.first_ns.set(0);
         self.newest.set(number);
-    }
-
-    /// What comes from now on is a piece of its own.
-    #[inline(never)]
-    pub(crate) fn begin_segment(&self) {
-        self.cut();
     }
 
     #[inline(always)]

@@ -206,15 +206,6 @@ pub(super) const ROWS: &[Row] = &[
         )
     },
     Row {
-        object: Loc::Arg(0),
-        ..runtime(
-            "cudaStreamCreate",
-            Class::StreamCreate,
-            &[legacy("cudaStreamCreate")],
-            "cudaError_t cudaStreamCreate(cudaStream_t *phStream)",
-        )
-    },
-    Row {
         bytes: Loc::Arg(1),
         object: Loc::Arg(0),
         ..runtime(

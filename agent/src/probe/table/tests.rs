@@ -86,7 +86,6 @@ fn locations_agree_with_the_prototypes() {
                 place("hEvent")
             }
             Class::StreamCreate => place("phStream"),
-            Class::SyncContext => place("CUcontext ctx"),
             Class::Copy2D | Class::Copy3D => place("pCopy"),
             Class::CopyBatch => place("sizes"),
             // What the call is about comes first, but for the amounts that are asked for.
@@ -217,13 +216,6 @@ fn variants_that_nobody_taught_are_told_from_other_functions() {
         "cuMemAllocHost_v2",
         "cuLaunch",
         "cuLaunchKernel_vx",
-        "cuCtxSynchronize_v2",
-        // From before CUDA 3.2.
-        "cuMemcpyHtoD",
-        "cuMemsetD8",
-        "cuMemcpy2D",
-        "cuMemGetInfo",
-        "cuArrayCreate",
     ] {
         assert!(!is_unknown_variant(name), "{name}");
     }
