@@ -1,8 +1,8 @@
 //! Blocks whose address was given again before their free was told.
 //!
 //! A call is told when it returns, and a free gives its address away before that: where another thread is faster to take
-//! it, the allocation is told first. Seen on 642 of 10,080 frees of eight threads. Which of the two blocks a free was
-//! for, its entry tells: before the newer one was there, it can only have been the older one.
+//! it, the allocation is told first. Which of the two blocks a free was for, its entry tells: before the newer one was
+//! there, it can only have been the older one.
 
 use super::blocks::Block;
 
