@@ -17,6 +17,7 @@ pub mod object;
 pub mod prologue;
 mod session;
 pub mod status;
+mod syscall;
 pub mod table;
 pub mod targets;
 mod tier;

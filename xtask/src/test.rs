@@ -1,14 +1,14 @@
 //! `cargo xtask test`: format, lints and tidy, then every test there is, and at the end how many of each kind ran and what was skipped and why.
 
 mod binaries;
-mod grace;
+mod live;
 mod tally;
 
 use anyhow::{Result, bail};
 
 use crate::command::{cargo, run};
 use crate::test::binaries::Selection;
-use crate::test::grace::Expedited;
+use crate::test::live::Deadline;
 use crate::test::tally::{Kind, Tally};
 use crate::{build, out, setup, style};
 
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Run only tests of these kinds
     #[arg(long, value_enum)]
     only: Vec<Kind>,
+    /// Begin no system test later than so many minutes after the start; those left out are listed
+    #[arg(long)]
+    minutes: Option<u64>,
 }
 
 impl Args {
@@ -34,6 +37,7 @@ impl Args {
 
 /// Runs them; the last line of the output is always `N passed, N failed`.
 pub(crate) fn command(args: &Args) -> Result<()> {
+    let deadline = Deadline::after(args.minutes);
     let ready = setup::ensure();
     if args.is_all() {
         style::check()?;
@@ -46,8 +50,13 @@ pub(crate) fn command(args: &Args) -> Result<()> {
             out::progress("test", format_args!("system tests will be skipped: {reason}"));
         }
         out::progress("test", "system tests");
-        let _expedited = Expedited::begin();
-        binaries::run(Selection::System, args.filter.as_deref(), |kind| args.wants(kind), &mut tally)?;
+        binaries::run(
+            Selection::System,
+            args.filter.as_deref(),
+            |kind| args.wants(kind),
+            deadline,
+            &mut tally,
+        )?;
     }
     tally.print();
     if tally.failed() > 0 {
@@ -61,7 +70,8 @@ fn run_rootless(args: &Args, tally: &mut Tally) -> Result<()> {
         out::progress("test", "tests that need no root");
         // The model server's own tests load it, and `cargo test` alone leaves no library where they look for it.
         run(cargo().args(["build", "--locked", "--package", "fakecuda"]))?;
-        binaries::run(Selection::Default, args.filter.as_deref(), |kind| args.wants(kind), tally)?;
+        let never = Deadline::after(None);
+        binaries::run(Selection::Default, args.filter.as_deref(), |kind| args.wants(kind), never, tally)?;
     }
     if args.wants(Kind::Doc) && args.filter.is_none() {
         out::progress("test", "examples in the documentation");

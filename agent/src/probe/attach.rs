@@ -5,24 +5,28 @@
 
 mod detach;
 mod load;
+mod multi;
 mod points;
+mod programs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, OwnedFd},
 };
 
 use aya::{
     Ebpf,
     programs::{
-        RawTracePoint, RawTracePointRunOptions, TestRun as _, UProbe,
+        ProbeKind, RawTracePoint, RawTracePointRunOptions, TestRun as _, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
 use wire::names;
 
 pub use load::{Maps, Options, load};
+use multi::Multi;
 use points::{Point, inner_point, lacks_return, points};
+pub use programs::{TRACEPOINTS, Tracepoint, loses, uprobes};
 
 use super::{
     elf,
@@ -34,78 +38,12 @@ use super::{
     verdict::{CostClass, Intent, Outcome, ProbeVerdict, State, judge},
 };
 
-/// A program on a raw tracepoint.
-#[derive(Clone, Copy, Debug)]
-pub struct Tracepoint {
-    /// Program.
-    pub program: Program,
-    /// Tracepoint.
-    pub name: &'static str,
-}
-
-/// Every raw tracepoint that is used, of both tiers.
-pub const TRACEPOINTS: &[Tracepoint] = &[
-    Tracepoint { program: names::PROG_SOCK_RECV, name: "sock_recv_length" },
-    Tracepoint { program: names::PROG_SOCK_SEND, name: "sock_send_length" },
-    Tracepoint { program: names::PROG_SOCK_EXIT, name: "sys_exit" },
-    Tracepoint { program: names::PROG_SOCK_STATE, name: "inet_sock_set_state" },
-    Tracepoint { program: names::PROG_SOCK_DESTROY, name: "tcp_destroy_sock" },
-    Tracepoint { program: names::PROG_SEGMENT, name: "tcp_probe" },
-    Tracepoint { program: names::PROG_EXEC, name: "sched_process_exec" },
-    Tracepoint { program: names::PROG_FORK, name: "sched_process_fork" },
-    Tracepoint { program: names::PROG_EXIT, name: "sched_process_exit" },
-];
-
-/// Every uprobe program.
-pub fn uprobes() -> impl Iterator<Item = Program> {
-    [Kind::Cuda, Kind::Tls].into_iter().flat_map(Kind::programs).copied()
-}
-
-/// What is not known without a program.
-pub fn loses(program: Program) -> &'static str {
-    match program {
-        names::PROG_SOCK_RECV | names::PROG_SOCK_SEND | names::PROG_SOCK_EXIT => "requests are not seen",
-        names::PROG_SOCK_DESTROY => "a socket address that is used again may continue an old connection",
-        names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
-        names::PROG_SEGMENT => {
-            "the wait of requests before they are read, and the delivery of answers, are not known"
-        }
-        names::PROG_EXEC | names::PROG_FORK | names::PROG_EXIT => {
-            "new processes are noticed only by the next scan"
-        }
-        names::PROG_SYNC_RETURN | names::PROG_SYNC_ENTER => "GPU steps are not seen",
-        names::PROG_QUERY_RETURN | names::PROG_QUERY_ENTER => "waits by polling are no steps",
-        names::PROG_BEGIN_RETURN | names::PROG_BEGIN_ENTER => {
-            "captured launches count as work, and new streams as old ones"
-        }
-        names::PROG_END => "captures and streams seem to go on for ever",
-        names::PROG_TALLY => "work that nobody waits for is counted when its process ends, and not before",
-        names::PROG_MEMORY_RETURN | names::PROG_MEMORY_ENTER => "device memory calls are not seen",
-        names::PROG_RESOLVE_RETURN | names::PROG_RESOLVE_ENTER => {
-            "calls by addresses that are not those of exported functions are not seen"
-        }
-        names::PROG_RARE_RETURN | names::PROG_RARE_ENTER => "loading and compiling of kernels is not seen",
-        names::PROG_EVENT_RECORD | names::PROG_WAIT_EVENT => {
-            "steps that end in an event wait lack their work"
-        }
-        names::PROG_COPY => "copies are not counted",
-        names::PROG_LAUNCH => "launches are not counted and steps lack their begin",
-        names::PROG_CONTEXT_RETURN | names::PROG_CONTEXT_ENTER | names::PROG_CONTEXT_CURRENT => {
-            "which device a call is for is inferred from NVML and /proc"
-        }
-        names::PROG_TLS_RETURN | names::PROG_TLS_ENTER => "requests over TLS are not seen",
-        names::PROG_TLS_HANDSHAKE => {
-            "of TLS connections that begin at the same time, some cannot be told apart"
-        }
-        names::PROG_TLS_FREE => "a TLS connection whose memory is used again may continue an old one",
-        _ => "something is not known",
-    }
-}
-
 /// The loaded programs, and what they are attached to.
 #[derive(Debug)]
 pub struct Attacher {
     bpf: Ebpf,
+    /// The uprobe programs, where one link can be at many places.
+    multi: Option<Multi>,
     kernel: KernelVersion,
     /// Programs that the kernel refused, with its reason.
     refused: BTreeMap<Program, String>,
@@ -116,12 +54,21 @@ pub struct Attacher {
 #[derive(Debug)]
 struct Attached {
     kind: Kind,
-    links: Vec<UProbeLink>,
+    links: Vec<Link>,
     verdicts: Vec<ProbeVerdict>,
     /// Offsets of the functions that have a probe.
     places: BTreeSet<u64>,
     /// Those among them that are no exported functions.
     inner: BTreeSet<u64>,
+}
+
+/// What keeps a program at its places: once it is dropped, the program is gone from there.
+#[derive(Debug)]
+enum Link {
+    /// One place.
+    Perf(#[expect(dead_code, reason = "held for its end")] UProbeLink),
+    /// All places of a program in a file.
+    Multi(#[expect(dead_code, reason = "held for its end")] OwnedFd),
 }
 
 /// Places in one library that are attached to because somebody was given their address.
@@ -151,7 +98,9 @@ impl Attacher {
     /// Instructions the verifier walked, by program, for those that were loaded.
     pub fn verified_instructions(&self) -> BTreeMap<String, u32> {
         let count = |program: &aya::programs::Program| program.info().ok()?.verified_instruction_count();
-        self.bpf.programs().filter_map(|(name, program)| Some((name.to_owned(), count(program)?))).collect()
+        let loaded =
+            self.bpf.programs().filter_map(|(name, program)| Some((name.to_owned(), count(program)?)));
+        loaded.chain(self.multi.iter().flat_map(Multi::verified_instructions)).collect()
     }
 
     /// Files of a kind that it is attached to.
@@ -217,12 +166,12 @@ impl Attacher {
             let point = inner_point(program, row, symbol, &function);
             let Some(point) = point.filter(|_| !self.refused.contains_key(program)) else { continue };
             match self.attach_point(program, library, &point) {
-                Ok((link, _)) => links.push(link),
-                Err(refusal) => {
+                Ok(link) => links.push(link),
+                Err(reason) => {
                     tracing::warn!(
                         offset,
                         symbol = symbol.name,
-                        ?refusal,
+                        reason,
                         "an inner function is not attached to"
                     );
                     detach::in_background(links);
@@ -238,61 +187,121 @@ impl Attacher {
         Inner::Attached
     }
 
-    fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<UProbeLink>) {
+    fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<Link>) {
         let (points, absent) = points(program, library);
         let intent =
             Intent { program, target: library.path.to_string_lossy().into_owned(), loses: loses(program) };
         let mut outcome = Outcome { absent, ..Outcome::default() };
-        let mut links = Vec::new();
+        let (mut safe, mut cost) = (Vec::new(), None);
         for point in &points {
-            match self.attach_point(program, library, point) {
-                Ok((link, cost)) => {
-                    links.push(link);
-                    outcome.attached += 1;
-                    outcome.cost = outcome.cost.max(Some(cost));
+            match self.check(program, library, point) {
+                Ok(class) => {
+                    cost = cost.max(Some(class));
+                    safe.push(point);
                 }
-                Err(Refusal::Hazard(sentence)) => outcome.hazards.push((point.name, sentence.to_owned())),
-                Err(Refusal::Failed(error)) => outcome.failures.push((point.name, error)),
+                Err(sentence) => outcome.hazards.push((point.name, sentence.to_owned())),
             }
         }
+        let links = self.link_all(program, library, &safe, &mut outcome);
+        outcome.cost = cost.filter(|_| outcome.attached > 0);
         (judge(&intent, &outcome), links)
+    }
+
+    /// One link for all places, or, where that cannot be had, one each.
+    fn link_all(
+        &mut self,
+        program: Program,
+        library: &Library,
+        points: &[&Point<'_>],
+        outcome: &mut Outcome,
+    ) -> Vec<Link> {
+        if let (Some(multi), true) = (&self.multi, points.len() > 1) {
+            let places: Vec<_> = points.iter().map(|point| (place(point), point.cookie)).collect();
+            match multi.attach(program, self.returns(program), library.file.as_raw_fd(), &places) {
+                Ok(link) => {
+                    outcome.attached += points.len();
+                    return vec![Link::Multi(link)];
+                }
+                // One place that the kernel does not take is all of them refused.
+                Err(error) => tracing::debug!(program, %error, "attached place by place"),
+            }
+        }
+        let mut links = Vec::new();
+        for point in points {
+            match self.link(program, library, point) {
+                Ok(link) => {
+                    links.push(link);
+                    outcome.attached += 1;
+                }
+                Err(error) => outcome.failures.push((point.name, error)),
+            }
+        }
+        links
     }
 
     fn attach_point(
         &mut self,
-        name: Program,
+        program: Program,
         library: &Library,
         point: &Point<'_>,
-    ) -> Result<(UProbeLink, CostClass), Refusal> {
-        let place = prologue::place(&point.function.prologue);
+    ) -> Result<Link, String> {
+        self.check(program, library, point)?;
+        self.link(program, library, point)
+    }
+
+    /// The program runs at returns.
+    fn returns(&self, program: Program) -> bool {
+        let program = self.bpf.program(program);
+        let Some(aya::programs::Program::UProbe(program)) = program else { return false };
+        matches!(program.kind(), ProbeKind::Return)
+    }
+
+    /// What a probe at this place costs, or why it must not be there.
+    fn check(
+        &self,
+        program: Program,
+        library: &Library,
+        point: &Point<'_>,
+    ) -> Result<CostClass, &'static str> {
+        let instruction = prologue::place(&point.function.prologue).instruction;
+        let facts = Facts {
+            kernel: self.kernel,
+            x86_64: cfg!(target_arch = "x86_64"),
+            returns: self.returns(program),
+            instruction,
+            stack_bytes: None,
+            go: library.is_go,
+        };
+        match hazards::check(&facts) {
+            Decision::Refuse(sentence) => Err(sentence),
+            Decision::Attach => Ok(instruction.cost()),
+        }
+    }
+
+    fn link(&mut self, name: Program, library: &Library, point: &Point<'_>) -> Result<Link, String> {
+        let offset = place(point);
+        let file = library.file.as_raw_fd();
+        if let Some(multi) = &self.multi {
+            let link = multi.attach(name, self.returns(name), file, &[(offset, point.cookie)]);
+            return link.map(Link::Multi).map_err(|error| error.to_string());
+        }
         let program: &mut UProbe = self
             .bpf
             .program_mut(name)
             .and_then(|program| program.try_into().ok())
-            .ok_or_else(|| Refusal::Failed("not a uprobe program of the object".to_owned()))?;
-        let facts = Facts {
-            kernel: self.kernel,
-            x86_64: cfg!(target_arch = "x86_64"),
-            returns: matches!(program.kind(), aya::programs::ProbeKind::Return),
-            instruction: place.instruction,
-            stack_bytes: None,
-            go: library.is_go,
-        };
-        if let Decision::Refuse(sentence) = hazards::check(&facts) {
-            return Err(Refusal::Hazard(sentence));
-        }
+            .ok_or("not a uprobe program of the object")?;
         let at = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(point.function.offset + place.skip),
+            location: UProbeAttachLocation::AbsoluteOffset(offset),
             cookie: Some(point.cookie),
         };
         // Through our own descriptor: the process that maps the file may be gone, its path may lead elsewhere.
-        let path = format!("/proc/self/fd/{}", library.file.as_raw_fd());
-        let failed = |error: aya::programs::ProgramError| Refusal::Failed(chain(&error));
+        let path = format!("/proc/self/fd/{file}");
+        let failed = |error: aya::programs::ProgramError| chain(&error);
         let id = program.attach(at, path, UProbeScope::AllProcesses).map_err(failed)?;
-        Ok((program.take_link(id).map_err(failed)?, place.instruction.cost()))
+        program.take_link(id).map(Link::Perf).map_err(failed)
     }
 
-    /// Removes the probes of a library that nobody maps any more, in the background: each takes the kernel about a
+    /// Removes the probes of a library that nobody maps any more, in the background: each link takes the kernel up to a
     /// tenth of a second.
     pub fn detach(&mut self, id: FileId) {
         if let Some(library) = self.libraries.remove(&id) {
@@ -369,11 +378,9 @@ fn unknown_variants(library: &Library) -> Option<ProbeVerdict> {
     })
 }
 
-/// Why a place was not attached.
-#[derive(Debug)]
-enum Refusal {
-    Hazard(&'static str),
-    Failed(String),
+/// Where in the file the probe of a function goes.
+fn place(point: &Point<'_>) -> u64 {
+    point.function.offset + prologue::place(&point.function.prologue).skip
 }
 
 #[cfg(test)]

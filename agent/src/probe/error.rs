@@ -2,7 +2,8 @@
 
 use std::{error::Error, io};
 
-use aya::{EbpfError, maps::MapError};
+use aya::{BtfError, EbpfError, maps::MapError};
+use aya_obj::{ParseError, relocation::EbpfRelocationError};
 use thiserror::Error;
 
 use super::hazards::KernelVersion;
@@ -66,6 +67,26 @@ pub enum ProbeError {
     /// No thread for discovery.
     #[error("cannot start the discovery thread")]
     Thread(#[source] io::Error),
+}
+
+/// Why probes are attached one by one instead of all places of a program at once. Nothing is lost but time at the end.
+#[derive(Debug, Error)]
+pub(super) enum MultiError {
+    /// The object as this agent reads it.
+    #[error("the BPF object cannot be read")]
+    Object(#[from] ParseError),
+    /// Type information of the object.
+    #[error("type information of the BPF object")]
+    Types(#[from] BtfError),
+    /// A call or a map that could not be found.
+    #[error("the BPF object cannot be resolved")]
+    Relocation(#[from] EbpfRelocationError),
+    /// The kernel has no such links (before 6.6), or does not let this process have any.
+    #[error("the kernel refuses links to many places (it has them since 6.6)")]
+    Kernel(#[source] io::Error),
+    /// Every program was refused.
+    #[error("no program could be loaded for links to many places")]
+    NothingLoaded,
 }
 
 impl ProbeError {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use system::process::die_with_parent;
 
 use crate::command::{cargo, show};
+use crate::test::live::{self, Deadline};
 use crate::test::tally::{Kind, Tally};
 use crate::{out, workspace};
 
@@ -22,11 +23,22 @@ pub(crate) enum Selection {
     System,
 }
 
-struct Binary {
+/// A program of tests.
+pub(super) struct Binary {
     name: String,
-    kind: Kind,
+    pub(super) kind: Kind,
     executable: PathBuf,
     package_dir: PathBuf,
+}
+
+impl Binary {
+    /// It, as cargo would start it.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.package_dir).env("CARGO_MANIFEST_DIR", &self.package_dir);
+        with_tools(&mut command);
+        command
+    }
 }
 
 /// Builds the selection's tests and runs those of wanted kinds.
@@ -34,13 +46,16 @@ pub(crate) fn run(
     selection: Selection,
     filter: Option<&str>,
     wants: impl Fn(Kind) -> bool,
+    deadline: Deadline,
     tally: &mut Tally,
 ) -> Result<()> {
     for binary in build(selection)?.iter().filter(|binary| wants(binary.kind)) {
         out::line(format_args!("--- {}", binary.name));
-        let mut command = Command::new(&binary.executable);
-        command.current_dir(&binary.package_dir).env("CARGO_MANIFEST_DIR", &binary.package_dir).args(filter);
-        run_one(&mut command, binary.kind, tally)?;
+        if binary.kind == Kind::System {
+            live::run(binary, filter, deadline, tally)?;
+        } else {
+            run_one(binary.command().args(filter), binary.kind, tally)?;
+        }
     }
     Ok(())
 }
@@ -49,7 +64,7 @@ pub(crate) fn run(
 pub(crate) fn run_doc_tests(tally: &mut Tally) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--doc", "--locked", "--quiet"]);
-    run_one(&mut command, Kind::Doc, tally)
+    run_one(with_tools(&mut command), Kind::Doc, tally)
 }
 
 /// Some tests run programs that `setup` installs, and skip themselves without.
@@ -63,10 +78,11 @@ fn with_tools(command: &mut Command) -> &mut Command {
     }
 }
 
-fn run_one(command: &mut Command, kind: Kind, tally: &mut Tally) -> Result<()> {
+/// Runs one program of tests and counts what it says.
+pub(super) fn run_one(command: &mut Command, kind: Kind, tally: &mut Tally) -> Result<()> {
     let failed_before = tally.failed_of(kind);
     die_with_parent(command);
-    let mut child = with_tools(command)
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -38,25 +38,59 @@ struct Counts {
     skipped: u64,
 }
 
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
 /// Results of all binaries so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     kinds: BTreeMap<Kind, Counts>,
     /// `kind test: reason`, in order of appearance.
     skips: Vec<String>,
+    /// Tests that failed and then passed.
+    unsteady: Vec<String>,
+    /// The only test whose words count.
+    only: Option<String>,
 }
 
 impl Tally {
     /// Takes one line of a binary's output.
     pub(crate) fn line(&mut self, kind: Kind, line: &str) {
         if let Some(counts) = summary(line) {
-            let sum = self.kinds.entry(kind).or_default();
-            sum.passed += counts.passed;
-            sum.failed += counts.failed;
-            sum.skipped += counts.skipped;
-        } else if let Some((name, reason)) = skip(line) {
+            self.kinds.entry(kind).or_default().add(&counts);
+        } else if let Some((name, reason)) = skip(line).filter(|(name, _)| self.hears(name)) {
             self.skips.push(format!("{} {name}: {reason}", kind.name()));
         }
+    }
+
+    /// One that hears of a single test, whatever else its program says at its start.
+    pub(crate) fn of_test(name: &str) -> Self {
+        Self { only: Some(name.to_owned()), ..Self::default() }
+    }
+
+    /// Takes in what another has counted.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (kind, counts) in other.kinds {
+            self.kinds.entry(kind).or_default().add(&counts);
+        }
+        self.skips.extend(other.skips);
+        self.unsteady.extend(other.unsteady);
+    }
+
+    /// A test that did not begin before its time was up.
+    pub(crate) fn left_out(&mut self, kind: Kind, name: &str) {
+        self.kinds.entry(kind).or_default().skipped += 1;
+        self.skips.push(format!("{} {name}: not run, the time given was up", kind.name()));
+    }
+
+    /// A test that passed when it ran once more.
+    pub(crate) fn unsteady(&mut self, name: &str) {
+        self.unsteady.push(name.to_owned());
     }
 
     /// A binary that died without a summary, or failed after it.
@@ -67,6 +101,10 @@ impl Tally {
     /// Tests that failed, of all kinds.
     pub(crate) fn failed(&self) -> u64 {
         self.kinds.values().map(|counts| counts.failed).sum()
+    }
+
+    fn hears(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == name)
     }
 
     /// Failures of one kind.
@@ -88,6 +126,9 @@ impl Tally {
         }
         for skip in &self.skips {
             out::line(format_args!("skipped: {skip}"));
+        }
+        for name in &self.unsteady {
+            out::line(format_args!("unsteady: {name}: failed, and passed when it ran once more"));
         }
         let passed: u64 = self.kinds.values().map(|counts| counts.passed).sum();
         out::line(format_args!("{passed} passed, {} failed", self.failed()));
@@ -136,6 +177,21 @@ mod tests {
     fn our_skips_carry_their_reason() {
         assert_eq!(skip("skip: kill: needs root: really"), Some(("kill", "needs root: really")));
         assert_eq!(skip("test a ... ok"), None);
+    }
+
+    #[test]
+    fn a_single_test_is_heard_alone() {
+        let mut tally = Tally::of_test("a");
+        for line in
+            ["skip: a: no nginx", "skip: b: no node", "test result: ok. 0 passed; 0 failed; 1 ignored"]
+        {
+            tally.line(Kind::System, line);
+        }
+        let mut sum = Tally::default();
+        sum.add(tally);
+        sum.left_out(Kind::System, "c");
+        assert_eq!(sum.skips, ["system a: no nginx", "system c: not run, the time given was up"]);
+        assert_eq!(sum.kinds[&Kind::System].skipped, 2);
     }
 
     #[test]

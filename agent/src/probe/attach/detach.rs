@@ -1,17 +1,17 @@
-//! Detaching: slow in the kernel (each uprobe waits for readers to pass), so several at a time.
+//! Detaching: slow in the kernel (each link waits for readers to pass), so several at a time.
 
 use std::{
     sync::{Mutex, PoisonError},
     thread,
 };
 
-use aya::programs::uprobe::UProbeLink;
+use super::Link;
 
 /// Links detached at a time: the kernel's waits overlap.
 const AT_A_TIME: usize = 64;
 
 /// Detaches without making the caller wait.
-pub(super) fn in_background(links: Vec<UProbeLink>) {
+pub(super) fn in_background(links: Vec<Link>) {
     let spawned = thread::Builder::new().name("detach".to_owned()).spawn(move || and_wait(links));
     if let Err(error) = spawned {
         // The closure, and the links in it, are dropped by the failed spawn: detached, only more slowly.
@@ -20,7 +20,7 @@ pub(super) fn in_background(links: Vec<UProbeLink>) {
 }
 
 /// Detaches, last attached first, and waits until all are gone.
-pub(super) fn and_wait(links: Vec<UProbeLink>) {
+pub(super) fn and_wait(links: Vec<Link>) {
     let queue = Mutex::new(links);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
     thread::scope(|scope| {

@@ -13,7 +13,9 @@ use zerocopy::IntoBytes;
 
 use super::{
     super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program, tier::Tier},
-    Attacher, TRACEPOINTS, Tracepoint, uprobes,
+    Attacher, TRACEPOINTS, Tracepoint,
+    multi::Multi,
+    uprobes,
 };
 
 /// The kernel that has `bpf_loop`.
@@ -87,10 +89,12 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
         .verifier_log_level(VerifierLogLevel::STATS)
         .load(object)
         .map_err(ProbeError::from_load)?;
+    let (multi, mut refused) = load_uprobes(&mut bpf, object);
     let maps = take_maps(&mut bpf)?;
-    let refused = load_programs(&mut bpf, options);
+    refused.extend(load_tracepoints(&mut bpf, options));
     let mut attacher = Attacher {
         bpf,
+        multi,
         kernel: options.kernel,
         refused,
         tracepoints: Vec::new(),
@@ -135,9 +139,25 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
     M::try_from(map).map_err(|source| ProbeError::Map { name, source })
 }
 
-fn load_programs(bpf: &mut Ebpf, options: &Options) -> BTreeMap<Program, String> {
+fn load_tracepoints(bpf: &mut Ebpf, options: &Options) -> BTreeMap<Program, String> {
     let points = TRACEPOINTS.iter().filter(|point| options.want(point));
-    let programs = points.map(|point| point.program).chain(uprobes()).chain([names::PROG_TALLY]);
+    let programs = points.map(|point| point.program).chain([names::PROG_TALLY]);
+    load_each(bpf, programs)
+}
+
+/// For links to many places, or, where the kernel has none, for one place a link.
+fn load_uprobes(bpf: &mut Ebpf, object: &[u8]) -> (Option<Multi>, BTreeMap<Program, String>) {
+    match Multi::load(object, bpf, uprobes()) {
+        Ok((multi, refused)) => (Some(multi), refused),
+        Err(error) => {
+            tracing::info!(reason = chain(&error), "each probe is a link of its own; to end takes longer");
+            (None, load_each(bpf, uprobes()))
+        }
+    }
+}
+
+/// Those that were refused, each with the reason.
+fn load_each(bpf: &mut Ebpf, programs: impl Iterator<Item = Program>) -> BTreeMap<Program, String> {
     programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
 }
 
@@ -156,7 +176,11 @@ fn load_program(bpf: &mut Ebpf, name: Program) -> Result<(), String> {
 /// The error and the end of the verifier's log, which says what it objected to.
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
-    let log = verifier_log.to_string();
+    reason(io_error, &verifier_log.to_string())
+}
+
+/// What the kernel answered and the end of the verifier's log.
+pub(super) fn reason(io_error: &io::Error, log: &str) -> String {
     let lines: Vec<&str> = log
         .lines()
         .map(str::trim)
