@@ -5,6 +5,7 @@
 
 mod detach;
 mod load;
+mod older;
 mod points;
 
 use std::{
@@ -66,6 +67,9 @@ pub fn loses(program: Program) -> &'static str {
     match program {
         names::PROG_SOCK_RECV | names::PROG_SOCK_SEND | names::PROG_SOCK_EXIT => "requests are not seen",
         names::PROG_SOCK_DESTROY => "a socket address that is used again may continue an old connection",
+        names::PROG_SOCK_OLDER => {
+            "a connection that is older than the agent is known from its first call on, and not counted before"
+        }
         names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
         names::PROG_SEGMENT => {
             "the wait of requests before they are read, and the delivery of answers, are not known"
@@ -110,6 +114,8 @@ pub struct Attacher {
     /// Programs that the kernel refused, with its reason.
     refused: BTreeMap<Program, String>,
     tracepoints: Vec<ProbeVerdict>,
+    /// Of the iterator over open files.
+    older: ProbeVerdict,
     libraries: BTreeMap<FileId, Attached>,
 }
 
@@ -145,7 +151,8 @@ impl Attacher {
             judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
         });
         let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
-        self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
+        let older = std::iter::once(self.older.clone());
+        self.tracepoints.iter().cloned().chain(older).chain(refused).chain(libraries).collect()
     }
 
     /// Instructions the verifier walked, by program, for those that were loaded.

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program, tier::Tier},
-    Attacher, TRACEPOINTS, Tracepoint, uprobes,
+    Attacher, TRACEPOINTS, Tracepoint, older, uprobes,
 };
 
 /// The kernel that has `bpf_loop`.
@@ -89,11 +89,13 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
         .map_err(ProbeError::from_load)?;
     let maps = take_maps(&mut bpf)?;
     let refused = load_programs(&mut bpf, options);
+    let older = older::verdict(refused.get(names::PROG_SOCK_OLDER), options);
     let mut attacher = Attacher {
         bpf,
         kernel: options.kernel,
         refused,
         tracepoints: Vec::new(),
+        older,
         libraries: BTreeMap::new(),
     };
     attacher.attach_tracepoints(options);
@@ -137,7 +139,8 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
 
 fn load_programs(bpf: &mut Ebpf, options: &Options) -> BTreeMap<Program, String> {
     let points = TRACEPOINTS.iter().filter(|point| options.want(point));
-    let programs = points.map(|point| point.program).chain(uprobes()).chain([names::PROG_TALLY]);
+    let programs = points.map(|point| point.program).chain(uprobes());
+    let programs = programs.chain([names::PROG_TALLY, names::PROG_SOCK_OLDER]);
     programs.filter_map(|name| Some((name, load_program(bpf, name).err()?))).collect()
 }
 
@@ -145,6 +148,7 @@ fn load_program(bpf: &mut Ebpf, name: Program) -> Result<(), String> {
     match bpf.program_mut(name) {
         Some(AyaProgram::UProbe(program)) => program.load(),
         Some(AyaProgram::RawTracePoint(program)) => program.load(),
+        Some(AyaProgram::Iter(program)) => older::load(program),
         Some(_) => {
             return Err("it has an unexpected type: agent and object are of different versions".to_owned());
         }
