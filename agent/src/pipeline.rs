@@ -206,6 +206,11 @@ impl Pipeline {
         by_name
     }
 
+    /// Connections that services had accepted before they were watched, by the services' keys.
+    pub fn older(&self) -> std::collections::BTreeMap<String, u64> {
+        self.tracker.older().map(|(id, n)| (self.tracker.service_key(id).to_owned(), n)).collect()
+    }
+
     /// Its counters.
     pub fn health(&self) -> &Health {
         &self.health

@@ -12,6 +12,7 @@
 //! | [`exchanges`], [`open`] | requests and their answers, in order; how each ended |
 //! | [`arrival`], [`delivery`] | when requests arrived and answers were acknowledged |
 //! | [`body`], [`sse`], [`lines`], [`json`], [`grpc`] | what a body tells |
+//! | [`older`] | how many connections of a service are older than the agent |
 //! | [`secure`] | how much of a service's TLS is in sight |
 //! | [`mask`] | what stays of captured bytes |
 //! | [`api`] | what a path tells |
@@ -34,6 +35,7 @@ mod json;
 mod lines;
 mod mask;
 mod memory;
+mod older;
 mod open;
 mod process;
 mod secure;
@@ -54,6 +56,7 @@ use crate::{
 use connection::Connections;
 use exchanges::Context;
 use memory::Held;
+use older::Older;
 use process::Processes;
 use secure::Secure;
 
@@ -81,6 +84,7 @@ pub struct Tracker {
     connections: Connections,
     secure: Secure,
     held: Held,
+    older: Older,
     next_exchange: u64,
     /// Wall clock minus monotonic clock, ns, as last observed.
     wall_offset_ns: Option<i128>,
@@ -94,6 +98,7 @@ impl Tracker {
             connections: Connections::new(settings.max_connections),
             secure: Secure::default(),
             held: Held::new(settings.max_held),
+            older: Older::default(),
             next_exchange: 0,
             wall_offset_ns: None,
         }
@@ -203,6 +208,11 @@ impl Tracker {
         self.secure.iter()
     }
 
+    /// Connections that services had accepted before they were watched, as far as they were found.
+    pub fn older(&self) -> impl Iterator<Item = (ServiceId, u64)> {
+        self.older.iter()
+    }
+
     /// Connections in the table, those included that carry no exchanges.
     pub fn connections(&self) -> usize {
         self.connections.len()
@@ -224,6 +234,7 @@ impl Tracker {
             out,
             held: &mut self.held,
             next_exchange: &mut self.next_exchange,
+            older: &mut self.older,
             client: None,
         };
         (&mut self.connections, cx)

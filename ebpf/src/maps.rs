@@ -24,7 +24,7 @@ use crate::cuda::resolve::{Place, ResolveCall};
 use crate::cuda::stream::{EventKey, Stream, StreamKey};
 use crate::socket::gather::{ROOMS, Room};
 use crate::socket::identity::Socket;
-use crate::tls::call::Call;
+use crate::tls::call::Calls;
 use crate::tls::identity::{Ssl, SslKey};
 
 /// Default size; the agent sets its own at load.
@@ -140,9 +140,9 @@ pub(crate) static DEPTHS: HashMap<u64, Word> = HashMap::with_max_entries(8192, 0
 #[map]
 pub(crate) static CUDA_SEEN: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
 
-/// Thread (`pid_tgid`) -> the call of a TLS library that it is in.
+/// Thread (`pid_tgid`) -> the calls of a TLS library that it is in.
 #[map]
-pub(crate) static TLS_CALLS: HashMap<u64, Call> = HashMap::with_max_entries(8192, 0);
+pub(crate) static TLS_CALLS: HashMap<u64, Calls> = HashMap::with_max_entries(4096, 0);
 
 /// What is known of a TLS connection.
 #[map]

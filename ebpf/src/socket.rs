@@ -8,6 +8,7 @@ mod exit;
 pub(crate) mod gather;
 pub(crate) mod identity;
 mod network;
+pub(crate) mod older;
 mod registers;
 mod segment;
 mod sock;

@@ -15,7 +15,7 @@ use wire::names::SCOPE_SOCKETS;
 use wire::socket::SockId;
 
 use self::identity::SslKey;
-use crate::cuda::arguments::cookie;
+use crate::cuda::arguments::{RETURN_POPS, cookie, return_stack_pointer, stack_pointer};
 use crate::emit::{Outcome, Stop, finish};
 use crate::maps::{SSLS, TLS_CALLS};
 use crate::scope::Task;
@@ -55,7 +55,7 @@ fn enter(ctx: &ProbeContext) -> Outcome {
     if !is_watched(task) {
         return Err(Stop::Quiet);
     }
-    let call = call::begin(task).ok_or(Counter::MapFull)?;
+    let call = call::begin(task, stack_pointer(ctx))?;
     call.kind.set(cookie(ctx).0);
     call.ssl.set(ctx.arg(0).unwrap_or(0));
     call.buffer.set(ctx.arg(1).unwrap_or(0));
@@ -75,11 +75,14 @@ fn handshake(ctx: &ProbeContext) -> Outcome {
     if call::current(task).is_some_and(|call| call.ssl.get() == ssl) {
         return Err(Stop::Quiet);
     }
-    let call = call::begin(task).ok_or(Counter::MapFull)?;
+    let stack = stack_pointer(ctx);
+    let call = call::begin(task, stack)?;
     call.ssl.set(ssl);
     // SAFETY: always valid.
     let outcome = record::emit(task, call, 0, unsafe { bpf_ktime_get_ns() });
-    let _ = TLS_CALLS.remove(task.0);
+    // Nothing more is asked of it: what is called within is as if its caller had called it.
+    let _ = call::returned(task, stack);
+    call::end(task);
     outcome
 }
 
@@ -89,13 +92,13 @@ fn leave(ctx: &RetProbeContext) -> Outcome {
     if !is_watched(task) {
         return Err(Stop::Quiet);
     }
-    let call = call::current(task).ok_or(Counter::ReturnUnmatched)?;
+    let call = call::returned(task, return_stack_pointer(ctx) - RETURN_POPS)?;
     let outcome = match call.moved(ctx.ret()) {
         0 => Ok(()),
         // SAFETY: always valid.
         len => record::emit(task, call, len, unsafe { bpf_ktime_get_ns() }),
     };
-    let _ = TLS_CALLS.remove(task.0);
+    call::end(task);
     outcome
 }
 

@@ -197,6 +197,8 @@ metrics! {
         "Functions of drivers without a name whose address a process was given: attached to, or not (refused)";
     RequestsIncomplete "stagelens_requests_incomplete_total" Counter, None, &["reason"],
         "Finished requests of which something is missing or guessed; one request can count for several reasons";
+    OlderConnections "stagelens_older_connections" Gauge, None, &["service"],
+        "Connections that a service had accepted before it was watched, as found so far; the first request on each is known in part only (mid_stream)";
     TlsConnections "stagelens_tls_connections_total" Counter, None, &["service", "state"],
         "Connections that speak TLS: seen, linked to their plaintext (again after a contradiction), opaque (nobody decrypts them in sight), contradicted (a link was wrong and was cut), unframed (linked, and its records could not be told apart)";
     TlsUnlinkedBytes "stagelens_tls_unlinked_bytes_total" Counter, Bytes, &["service"],

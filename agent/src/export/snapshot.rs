@@ -81,6 +81,8 @@ pub struct Snapshot {
     pub in_flight: BTreeMap<String, u64>,
     /// TLS as far as it was seen, by service.
     pub tls: BTreeMap<String, TlsCounts>,
+    /// Connections that are older than the agent, as found so far, by the services' keys.
+    pub older: BTreeMap<String, u64>,
     /// Age of the oldest record of the last interval when it was taken from the source, ns.
     pub lag_ns: u64,
     /// The recording.
@@ -162,9 +164,23 @@ impl Snapshot {
         coverage::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
+        self.write_older(metrics);
         metrics.clear(Id::InFlight);
         for (service, &requests) in &self.in_flight {
             metrics.set(Id::InFlight, &[service], requests as f64);
+        }
+    }
+
+    /// Services of one name are added up.
+    fn write_older(&self, metrics: &Metrics) {
+        let mut by_name = BTreeMap::<&str, u64>::new();
+        for service in &self.probes.services {
+            let found = self.older.get(&service.service).copied().unwrap_or_default();
+            *by_name.entry(&service.name).or_default() += found;
+        }
+        metrics.clear(Id::OlderConnections);
+        for (service, found) in by_name {
+            metrics.set(Id::OlderConnections, &[service], found as f64);
         }
     }
 
@@ -246,7 +262,9 @@ mod tests {
 
     fn snapshot(taken_ns: u64, ready: bool, missing: &[&str]) -> Snapshot {
         let missing = missing.iter().map(|&sentence| sentence.to_owned()).collect();
-        let probes = probe::Status { ready, missing, ..probe::Status::default() };
+        let (service, name) = ("key".to_owned(), "svc".to_owned());
+        let services = vec![probe::status::ServiceStatus { service, name, ..Default::default() }];
+        let probes = probe::Status { ready, missing, services, ..probe::Status::default() };
         let mut health = Health { seen: 7, decoded: 5, ..Health::default() };
         health.fail("short");
         health.ignore("probe");
@@ -267,6 +285,7 @@ mod tests {
             coverage: Coverage::default(),
             in_flight,
             tls,
+            older: [("key".to_owned(), 4)].into(),
             lag_ns: 500_000_000,
             recording: Recording::default(),
         }
@@ -317,6 +336,7 @@ mod tests {
             r#"inference_requests_in_flight{service="svc"} 2.0"#,
             r#"stagelens_tls_connections_total{service="svc",state="opaque"} 3"#,
             r#"stagelens_tls_unlinked_bytes_total{service="svc"} 70"#,
+            r#"stagelens_older_connections{service="svc"} 4.0"#,
             "stagelens_event_lag_seconds 0.5",
             "stagelens_ready 1.0",
         ] {

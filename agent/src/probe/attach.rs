@@ -6,6 +6,7 @@
 mod detach;
 mod load;
 mod multi;
+mod older;
 mod points;
 mod programs;
 
@@ -48,6 +49,8 @@ pub struct Attacher {
     /// Programs that the kernel refused, with its reason.
     refused: BTreeMap<Program, String>,
     tracepoints: Vec<ProbeVerdict>,
+    /// Of the iterator over open files.
+    older: ProbeVerdict,
     libraries: BTreeMap<FileId, Attached>,
 }
 
@@ -92,7 +95,8 @@ impl Attacher {
             judge(&intent, &Outcome { refused: Some(why.clone()), ..Outcome::default() })
         });
         let libraries = self.libraries.values().flat_map(|library| library.verdicts.iter().cloned());
-        self.tracepoints.iter().cloned().chain(refused).chain(libraries).collect()
+        let older = std::iter::once(self.older.clone());
+        self.tracepoints.iter().cloned().chain(older).chain(refused).chain(libraries).collect()
     }
 
     /// Instructions the verifier walked, by program, for those that were loaded.

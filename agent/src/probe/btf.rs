@@ -19,6 +19,7 @@ const MAX_MEMBERS: u32 = 100_000;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
+const FUNC: u32 = 12;
 
 /// Why offsets are not known.
 #[derive(Debug, Error)]
@@ -209,6 +210,11 @@ impl Btf {
             id = found.refers;
         }
         None
+    }
+
+    /// The kernel lets programs go over all things of this kind.
+    pub fn has_iterator(&self, of: &str) -> bool {
+        self.named(&format!("bpf_iter_{of}"), &[FUNC]).next().is_some()
     }
 
     /// The offsets that the kernel side needs.

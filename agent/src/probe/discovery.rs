@@ -84,6 +84,9 @@ pub struct Discovery {
     attacher: Attacher,
     output: Output,
     gpus: GpuProcesses,
+    /// There may be older connections that were not looked for, and when they may be at the earliest.
+    older_due: bool,
+    older_after: Option<Instant>,
     wanted: Wanted,
     interval: Duration,
     status: Arc<Mutex<Status>>,
@@ -104,6 +107,8 @@ impl Discovery {
             attacher: parts.attacher,
             output: Output::new(parts.maps, parts.observations),
             gpus: GpuProcesses::default(),
+            older_due: false,
+            older_after: None,
             wanted: parts.wanted,
             interval: parts.interval,
             status: parts.status,
@@ -200,8 +205,24 @@ impl Discovery {
             tls.identify(&self.scanner, |pid| watched.contains(&pid), now);
             tls.attach(&self.scanner, &watched, &mut self.attacher, now);
         }
-        if self.output.apply(&facts, &services, &self.scanner) {
+        let is_changed = self.output.apply(&facts, &services, &self.scanner);
+        self.find_older(now);
+        if is_changed {
             self.publish();
+        }
+    }
+
+    /// Looks for older connections of services that are new, as often as its share allows: it goes over all open files
+    /// of the host.
+    fn find_older(&mut self, now: Instant) {
+        self.older_due |= self.output.take_news();
+        if self.older_due && self.older_after.is_none_or(|after| now >= after) {
+            let before = cpu_time();
+            self.attacher.find_older();
+            let cost = cpu_time().saturating_sub(before);
+            tracing::debug!(?cost, "older connections were looked for");
+            self.older_due = false;
+            self.older_after = Some(now + cost * MAX_SHARE);
         }
     }
 

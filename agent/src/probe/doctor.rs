@@ -1,5 +1,7 @@
 //! `doctor`: what this host allows, and what each gap costs. Reads only; attaches nothing.
 
+mod older;
+
 use std::{fs, path::Path};
 
 use serde::Serialize;
@@ -99,7 +101,7 @@ pub fn doctor(settings: &Settings) -> Vec<Check> {
     });
     if let Ok(btf) = &btf {
         let (tier, check) = socket_tier(settings, btf);
-        checks.extend([check, tracepoints(tier, btf)]);
+        checks.extend([check, tracepoints(tier, btf), older::check(btf)]);
     }
     checks.push(uprobes(capabilities));
     checks.extend(kernel.ok().map(return_probes));

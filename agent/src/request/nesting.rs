@@ -302,8 +302,9 @@ impl Nesting {
         let Some(entry) = ready.filter(|entry| matches!(entry.stage, Stage::Waiting(..))) else {
             return false;
         };
+        let is_self_made = self.is_self_made(entry);
         let (beyond, inner): (Vec<_>, Vec<_>) =
-            entry.inner.iter().copied().partition(|inner| self.is_beyond(entry, *inner));
+            entry.inner.iter().copied().partition(|inner| is_self_made || self.is_beyond(entry, *inner));
         for other in beyond {
             self.release(other, health, out);
         }
@@ -318,6 +319,14 @@ impl Nesting {
             self.whole.insert((since, id));
         }
         true
+    }
+
+    /// Whether the answer of an outer exchange had begun before anything was asked for it: then what was asked later only
+    /// interrupts it, as what watches over an engine's answers does, or a tool that the engine uses.
+    fn is_self_made(&self, outer: &Entry) -> bool {
+        let Stage::Waiting(ended, _) = &outer.stage else { return false };
+        let begun = outer.inner.iter().filter_map(|inner| Some(self.all.get(inner)?.begun_ns)).min();
+        ended.exchange.first_token_ns.zip(begun).is_some_and(|(first, begun)| first < begun)
     }
 
     /// Whether an exchange was answered at length when the one that it seemed to belong to had given its whole answer:

@@ -14,6 +14,8 @@ use super::{
     plain::Chunk,
 };
 
+/// Acknowledgements that are kept for what the library has not said yet.
+const MAX_EARLY: usize = 64;
 /// Written parts that wait for an acknowledgement; the oldest go first, and with them their delivery.
 const MAX_ACKS: usize = 1024;
 /// Socket calls of one direction that are remembered, four records for each; the oldest go first.
@@ -53,6 +55,8 @@ pub(super) struct Connection {
     last: Option<Header>,
     /// Ends of what was written, in ciphertext and in plaintext.
     acks: VecDeque<(u64, u64)>,
+    /// Acknowledgements so far, oldest first: one may come before the library's call returns, and tells of its plaintext.
+    early: VecDeque<socket::Ack>,
     is_opaque: bool,
     is_unframed: bool,
 }
@@ -72,6 +76,7 @@ impl Connection {
             last_dir: None,
             last: None,
             acks: VecDeque::new(),
+            early: VecDeque::new(),
             is_opaque: false,
             is_unframed: false,
         }
@@ -194,14 +199,29 @@ impl Connection {
         let Some(carrier) = self.flows[1].carrier(end) else { return };
         out.push(chunk.record(len, self.id, self.base, DIR_SEND, &carrier, end));
         chunk.done += len;
+        let plain_end = self.base + chunk.offset + u64::from(chunk.done);
+        if let Some(ack) = self.acknowledged_before(end) {
+            out.push(socket::Ack { offset: plain_end, ..ack }.as_bytes().to_vec());
+            return;
+        }
         if self.acks.len() == MAX_ACKS {
             self.acks.pop_front();
         }
-        self.acks.push_back((end, self.base + chunk.offset + u64::from(chunk.done)));
+        self.acks.push_back((end, plain_end));
+    }
+
+    /// The first acknowledgement, of those that have come, that covers everything before byte `end`.
+    fn acknowledged_before(&mut self, end: u64) -> Option<socket::Ack> {
+        while self.early.pop_front_if(|ack| ack.offset < end).is_some() {}
+        self.early.front().copied()
     }
 
     /// An acknowledgement, in bytes of plaintext; `None` if it covers none.
     pub(super) fn ack(&mut self, ack: &socket::Ack) -> Option<socket::Ack> {
+        if self.early.len() == MAX_EARLY {
+            self.early.pop_front();
+        }
+        self.early.push_back(*ack);
         let mut plain = None;
         while let Some((_, end)) = self.acks.pop_front_if(|(end, _)| *end <= ack.offset) {
             plain = Some(end);

@@ -52,7 +52,7 @@ impl Carrier {
 
     /// When the peer had acknowledged it, if that was before the call ended.
     pub(super) fn acknowledgement(&self) -> Network {
-        Network { last_ns: self.network.last_ns, ..Network::default() }
+        Network { first_ns: 0, ..self.network }
     }
 }
 

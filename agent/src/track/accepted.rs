@@ -3,10 +3,13 @@
 //! HTTP/2 begins with the client's preface or the server's settings; on a connection older than the agent, calls
 //! begin with frames. Everything else is left to HTTP/1, which knows what it is not.
 
-use wire::socket;
+use std::net::SocketAddr;
+
+use wire::socket::{self, SockId};
 
 use super::{
     Tracked, call,
+    ends::{AF_UNIX, address},
     exchanges::{Context, Origin},
     http1::Side,
     http2::{Http2, begins_preface, is_frames},
@@ -210,4 +213,26 @@ impl New {
             None => data.dir == socket::DIR_RECV && head.len() >= 2 && begins_preface(head),
         }
     }
+}
+impl Origin {
+    /// Of a connection that a process of a service accepted.
+    pub(super) fn of(id: SockId, open: Option<&socket::Open>, role_guessed: bool) -> Self {
+        let whole =
+            open.is_some_and(|o| o.role == socket::ROLE_ACCEPTED && o.flags & socket::FLAG_MID_STREAM == 0);
+        Self {
+            id,
+            local_port: open.map(|o| o.local_port).filter(|port| *port != 0),
+            peer: open.and_then(peer),
+            is_unix: open.is_some_and(|open| open.family == AF_UNIX),
+            whole,
+            role_guessed,
+            protocol: "HTTP/1.1",
+        }
+    }
+}
+
+/// The peer's address and port; `None` when the kernel side could not read them.
+fn peer(open: &socket::Open) -> Option<String> {
+    let ip = address(open.family, &open.peer_addr)?;
+    (open.peer_port != 0).then(|| SocketAddr::new(ip, open.peer_port).to_string())
 }

@@ -89,6 +89,14 @@ impl Body {
         0
     }
 
+    /// The same for a body of which `left` bytes are known to come behind these.
+    pub(super) fn feed_before(&mut self, left: u64, bytes: &mut [u8]) -> u64 {
+        if let Self::Json(json) = self {
+            json.lexer.expect_more(left > 0);
+        }
+        self.feed(bytes)
+    }
+
     /// It is a stream of events.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Events(_) | Self::Lines(_))

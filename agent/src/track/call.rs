@@ -2,7 +2,11 @@
 
 use wire::socket;
 
-use super::http1::Side;
+use super::{
+    http1::{Direction, Found, Side},
+    sse::Sse,
+};
+use crate::decode::Payload;
 
 const EAGAIN: i32 = 11;
 const EPIPE: i32 = 32;
@@ -66,5 +70,16 @@ impl Call {
             (Err(_), EPIPE | ECONNRESET | ETIMEDOUT) => Self::Gone,
             (Err(_), _) => Self::Failed,
         }
+    }
+}
+
+/// Bytes that were written are a response's: a status line, or a whole chunk with an event.
+pub(super) fn answers(data: &socket::Data, payload: &Payload<'_>) -> bool {
+    let head = &*payload.head;
+    let mut probe = Direction::new(Side::Response, true);
+    match probe.find(head, extent(data), payload.tail) {
+        Some(Found::Message) => true,
+        Some(Found::Chunk(begin, end)) => head.get(begin..end).is_some_and(Sse::begins),
+        None => false,
     }
 }

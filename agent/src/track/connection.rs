@@ -1,6 +1,6 @@
 //! Connections: who is the server, and whether they carry exchanges at all.
 
-use std::{cmp::Reverse, net::SocketAddr};
+use std::cmp::Reverse;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use wire::socket::{self, SockId};
@@ -9,14 +9,12 @@ use super::{
     Client,
     accepted::Accepted,
     call,
-    ends::{AF_UNIX, Ends, address},
+    ends::{AF_UNIX, Ends},
     exchanges::{Context, Origin},
-    http1::{Direction, Found, Side},
     http2,
     mask::{begins_request, begins_response, mask_all},
     memory,
     open::Ending,
-    sse::Sse,
 };
 use crate::decode::{Payload, Stamp};
 
@@ -32,6 +30,9 @@ enum Role {
     /// A process of a service accepted it.
     Server(Accepted),
 }
+
+/// The other side accepted it.
+const CLIENT: Role = Role::Ignored("client_side");
 
 #[derive(Debug)]
 struct Connection {
@@ -78,18 +79,38 @@ impl Connections {
             return;
         }
         let role = match (open.family, open.role) {
-            (_, socket::ROLE_CONNECTED) => Role::Ignored("client_side"),
-            (_, socket::ROLE_ACCEPTED) => Role::Server(Accepted::new(origin(open.id, Some(open), false))),
-            (AF_UNIX, _) => Role::Unix,
+            (_, socket::ROLE_CONNECTED) => CLIENT,
+            (AF_UNIX, socket::ROLE_UNKNOWN) => Role::Unix,
             _ => Role::Unknown,
         };
         let at = Stamp::from(&open.header);
         if let Some(earlier) = self.ends.replaced(open) {
             self.leave(earlier, at, cx);
         }
-        self.insert(open.id, Connection { open: Some(*open), ..Connection::new(role, at) }, at, cx);
+        let mut connection = Connection { open: Some(*open), ..Connection::new(role, at) };
+        let is_told = open.role != socket::ROLE_UNKNOWN;
+        if open.role == socket::ROLE_ACCEPTED || !is_told && connection.is_listened_for(at.tgid, cx) {
+            connection.serve(open.id, false, cx);
+        }
+        self.insert(open.id, connection, at, cx);
         if let Some(other) = self.ends.add(open) {
             self.join(open.id, other);
+            self.infer([open.id, other], cx);
+        }
+    }
+
+    /// Of the two ends of a connection, one of which nothing is known is what the other is not.
+    fn infer(&mut self, [one, other]: [SockId; 2], cx: &mut Context<'_>) {
+        for (end, far) in [(one, other), (other, one)] {
+            let far = self.table.get(&far).map(|connection| &connection.role);
+            let serves = matches!(far, Some(Role::Server(_)));
+            let asks = matches!(far, Some(Role::Ignored("client_side")));
+            let unknown = self.table.get_mut(&end).filter(|end| matches!(end.role, Role::Unknown));
+            match unknown {
+                Some(client) if serves => client.role = CLIENT,
+                Some(server) if asks => server.serve(end, false, cx),
+                _ => {}
+            }
         }
     }
 
@@ -322,64 +343,47 @@ impl Connection {
         matches!(&self.role, Role::Server(server) if server.closed().is_none())
     }
 
+    /// A process of a service accepted it.
+    fn serve(&mut self, id: SockId, role_guessed: bool, cx: &mut Context<'_>) {
+        let open = self.open.as_ref();
+        open.iter().for_each(|open| cx.older.found(open, cx.processes));
+        self.role = Role::Server(Accepted::new(Origin::of(id, open, role_guessed)));
+    }
+
+    /// The service of a process listens at its port.
+    fn is_listened_for(&self, pid: u32, cx: &Context<'_>) -> bool {
+        self.open.is_some_and(|open| cx.processes.listens(pid, open.netns, open.local_port))
+    }
+
     /// Who is the server, from the listening ports or from what the bytes begin with. When this side is the
     /// client: how many bytes prove it.
-    fn learn_role(&mut self, data: &socket::Data, payload: &Payload<'_>, cx: &Context<'_>) -> Option<usize> {
-        let open = self.open.as_ref();
+    fn learn_role(
+        &mut self,
+        data: &socket::Data,
+        payload: &Payload<'_>,
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
         let head = &*payload.head;
         let http2 = |request| http2::begins(head).filter(|proof| proof.request == request).map(|p| p.len);
         let request = begins_request(head).or_else(|| http2(true));
         let response = begins_response(head).or_else(|| http2(false));
         let received = data.dir == socket::DIR_RECV;
-        let listens =
-            |open: &socket::Open| cx.processes.listens(data.header.tgid, open.netns, open.local_port);
-        let guessed = if open.is_some_and(listens) {
+        let guessed = if self.is_listened_for(data.header.tgid, cx) {
             false
         } else if (received && request.is_some())
-            || (!received && (http2(false).is_some() || answers(data, payload)))
+            || (!received && (http2(false).is_some() || call::answers(data, payload)))
         {
             true
         } else {
             let proof = if received { response } else { request };
             if proof.is_some() {
-                self.role = Role::Ignored("client_side");
+                self.role = CLIENT;
             }
             return proof;
         };
-        self.role = Role::Server(Accepted::new(origin(data.id, open, guessed)));
+        self.serve(data.id, guessed, cx);
         None
     }
-}
-
-/// Bytes that were written are a response's: a status line, or a whole chunk with an event.
-fn answers(data: &socket::Data, payload: &Payload<'_>) -> bool {
-    let head = &*payload.head;
-    let mut probe = Direction::new(Side::Response, true);
-    match probe.find(head, call::extent(data), payload.tail) {
-        Some(Found::Message) => true,
-        Some(Found::Chunk(begin, end)) => head.get(begin..end).is_some_and(Sse::begins),
-        None => false,
-    }
-}
-
-fn origin(id: SockId, open: Option<&socket::Open>, role_guessed: bool) -> Origin {
-    let whole =
-        open.is_some_and(|o| o.role == socket::ROLE_ACCEPTED && o.flags & socket::FLAG_MID_STREAM == 0);
-    Origin {
-        id,
-        local_port: open.map(|o| o.local_port).filter(|port| *port != 0),
-        peer: open.and_then(peer),
-        is_unix: open.is_some_and(|open| open.family == AF_UNIX),
-        whole,
-        role_guessed,
-        protocol: "HTTP/1.1",
-    }
-}
-
-/// The peer's address and port; `None` when the kernel side could not read them.
-fn peer(open: &socket::Open) -> Option<String> {
-    let ip = address(open.family, &open.peer_addr)?;
-    (open.peer_port != 0).then(|| SocketAddr::new(ip, open.peer_port).to_string())
 }
 
 fn drop_payload(Payload { head, tail }: Payload<'_>, why: &'static str, cx: &mut Context<'_>) {

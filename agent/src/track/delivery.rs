@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use wire::socket;
+use wire::socket::{self, Network};
 
 use super::{Delivery, ExchangeId, Tracked};
 
@@ -22,13 +22,16 @@ pub(super) struct Deliveries {
 }
 
 impl Deliveries {
-    /// A call wrote up to byte `end`; it was acknowledged at `acked_ns` if that is not 0.
-    pub(super) fn wrote(&mut self, end: u64, acked_ns: u64) {
+    /// A call wrote up to byte `end`; it may have been acknowledged before it ended.
+    pub(super) fn wrote(&mut self, end: u64, network: &Network) {
         self.position = end;
-        if acked_ns != 0 {
-            let (srtt_us, retransmits) = self.acked.map_or((None, None), |(_, d)| (d.srtt_us, d.retransmits));
-            self.acked = Some((end, Delivery { acked_ns, srtt_us, retransmits }));
+        let &Network { last_ns: acked_ns, first_len: srtt_us, last_from: retransmits, .. } = network;
+        if acked_ns == 0 {
+            return;
         }
+        let before = self.acked.map_or((None, None), |(_, d)| (d.srtt_us, d.retransmits));
+        let (srtt_us, retransmits) = if srtt_us > 0 { (Some(srtt_us), Some(retransmits)) } else { before };
+        self.acked = Some((end, Delivery { acked_ns, srtt_us, retransmits }));
     }
 
     /// Everything before byte `position` has been looked at, and nothing behind it.

@@ -11,6 +11,7 @@ use super::{
     delivery::Deliveries,
     http1::{Side, head},
     memory::{self, Held},
+    older::Older,
     open::{Ending, Open},
     process::Processes,
 };
@@ -33,6 +34,7 @@ pub(super) struct Context<'a> {
     pub out: &'a mut Vec<Tracked>,
     pub held: &'a mut Held,
     pub next_exchange: &'a mut u64,
+    pub older: &'a mut Older,
     /// The watched process at the other end of the connection.
     pub client: Option<Client>,
 }

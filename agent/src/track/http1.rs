@@ -121,6 +121,11 @@ impl Direction {
         matches!(self.state, State::Ended)
     }
 
+    /// Bytes that are sure to come of the body or of this part of it.
+    pub(super) fn left(&self) -> u64 {
+        if let State::Length(left) | State::Data(left) = self.state { left } else { 0 }
+    }
+
     /// In a body that ends with the connection.
     pub(super) fn until_close(&self) -> bool {
         matches!(self.state, State::UntilClose)
@@ -198,10 +203,14 @@ impl Direction {
 
     fn in_head<'b>(&mut self, mut mask: HeadMask, input: &mut &'b mut [u8]) -> Piece<'b> {
         let room = MAX_HEAD - self.head.len();
-        for (at, b) in input.iter_mut().enumerate() {
+        let mut at = 0;
+        loop {
+            let readable = room.min(input.len());
+            at += mask.run(&mut input[at..readable]);
+            let Some(b) = input.get_mut(at) else { break };
             let step = if at < room { mask.step(b) } else { HeadStep::Bad };
             match step {
-                HeadStep::More => {}
+                HeadStep::More => at += 1,
                 HeadStep::End => {
                     let bytes = take(input, at + 1);
                     self.head.extend_from_slice(bytes);

@@ -192,7 +192,7 @@ impl Http2 {
             Side::Request => self.streams.arrivals = Arrivals::new(data.network, at.time_ns),
             Side::Response => {
                 self.streams.wrote(at.time_ns, call::is_short(data));
-                self.streams.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
+                self.streams.deliveries.wrote(data.offset.saturating_add(len), &data.network);
                 self.streams.deliveries.reach(data.offset);
             }
         }

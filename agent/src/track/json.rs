@@ -82,6 +82,8 @@ pub(super) struct Lexer {
     outwards: u32,
     /// The model's name that was found after the gap, in the bytes that are being read.
     believed: Option<Believed>,
+    /// More of the body is sure to come behind the bytes that are being read.
+    goes_on: bool,
     facts: Facts,
 }
 
@@ -100,6 +102,7 @@ impl Lexer {
             gap: false,
             outwards: 0,
             believed: None,
+            goes_on: false,
             facts: Facts::default(),
         }
     }
@@ -140,6 +143,11 @@ impl Lexer {
         self.depth = 0;
         self.outwards = 0;
         self.key = Key::OTHER;
+    }
+
+    /// Whether more of the body is sure to come behind the bytes that are fed next.
+    pub(super) fn expect_more(&mut self, goes_on: bool) {
+        self.goes_on = goes_on;
     }
 
     /// Whatever comes is to be masked until [`Lexer::restart`].

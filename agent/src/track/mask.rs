@@ -157,6 +157,26 @@ impl HeadMask {
         Self { place: Place::LineStart }
     }
 
+    /// Masks the first bytes that leave the mask where it is, all at once: how many. Nearly all of a long head are such,
+    /// and byte by byte each would cost forty times as much.
+    pub(super) fn run(self, bytes: &mut [u8]) -> usize {
+        let len = match self.place {
+            Place::Value(_) | Place::FirstLine => memchr::memchr(b'\n', bytes),
+            Place::Name(_, false) => bytes.iter().position(|b| !is_in_name(*b)),
+            Place::Target | Place::Query => bytes.iter().position(|b| matches!(b, 0..=b' ' | b'?' | 0x7f)),
+            _ => Some(0),
+        };
+        let len = len.unwrap_or(bytes.len());
+        let bytes = &mut bytes[..len];
+        match self.place {
+            Place::Value(true) | Place::Target => {}
+            Place::Query => bytes.fill(b'x'),
+            Place::Name(..) => mask_text(bytes),
+            _ => bytes.iter_mut().for_each(|b| *b = hidden(*b)),
+        }
+        len
+    }
+
     /// Masks one byte.
     pub(super) fn step(&mut self, b: &mut u8) -> HeadStep {
         let Some(place) = self.next(b) else {
@@ -257,7 +277,7 @@ fn name(mut narrow: Narrow, known: bool, b: &mut u8) -> Place {
             None => Place::Value(false),
         },
         b'\n' => Place::LineStart,
-        b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+        other if is_in_name(other) => {
             let known = known && narrow.push(KEPT_HEADERS, b.to_ascii_lowercase());
             if !known {
                 *b = masked(*b);
@@ -279,14 +299,23 @@ fn word(words: Words, mut narrow: Narrow, b: &mut u8) -> Place {
     }
 }
 
+fn is_in_name(b: u8) -> bool {
+    matches!(b, b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
+}
+
 fn value(keep: bool, b: &mut u8) -> Place {
-    match *b {
-        b'\n' => return Place::LineStart,
-        b' ' | b'\t' | b'\r' => {}
-        _ if keep => {}
-        _ => *b = b'x',
+    if *b == b'\n' {
+        return Place::LineStart;
+    }
+    if !keep {
+        *b = hidden(*b);
     }
     Place::Value(keep)
+}
+
+/// What stands for a byte of a value that is not kept.
+fn hidden(b: u8) -> u8 {
+    if matches!(b, b' ' | b'\t' | b'\r') { b } else { b'x' }
 }
 
 /// A call's bytes begin with a request line, as far as they go: so many of them prove it.

@@ -205,7 +205,7 @@ impl Server {
         match side {
             Side::Request => self.exchanges.read(at, Arrivals::new(data.network, at.time_ns)),
             Side::Response => {
-                self.deliveries.wrote(data.offset.saturating_add(len), data.network.last_ns);
+                self.deliveries.wrote(data.offset.saturating_add(len), &data.network);
                 self.exchanges.wrote(at.time_ns, call::is_short(data));
             }
         }
@@ -268,7 +268,7 @@ impl Server {
                 None => self.request_garbage(at, cx),
             },
             Piece::Body(bytes) => {
-                self.exchanges.request_body().feed(bytes);
+                self.exchanges.request_body().feed_before(self.requests.left(), bytes);
             }
             Piece::End => self.exchanges.request_end(at, cx),
             Piece::Garbage => self.request_garbage(at, cx),

@@ -100,14 +100,14 @@ fn register(context: &ProbeContext, index: u8) -> u64 {
 
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-fn stack_pointer(context: &ProbeContext) -> u64 {
+pub(crate) fn stack_pointer(context: &ProbeContext) -> u64 {
     // SAFETY: the context is the registers.
     unsafe { (*context.regs).rsp }
 }
 
 #[cfg(bpf_target_arch = "aarch64")]
 #[inline(always)]
-fn stack_pointer(context: &ProbeContext) -> u64 {
+pub(crate) fn stack_pointer(context: &ProbeContext) -> u64 {
     // SAFETY: the context is the registers.
     unsafe { (*context.regs).sp }
 }

@@ -249,6 +249,8 @@ fn finish<const ROOM: usize>(
 ) {
     let len = size_of::<Data>() + captured.head as usize + captured.tail as usize;
     let requested = behind(facts.moved.call.requested, piece.from);
+    // Those of a write are no positions. Without a branch, as above.
+    let from = piece.from & u32::from(facts.moved.dir).wrapping_sub(1);
     // SAFETY: the reserved entry; every byte of the fixed part is written here.
     unsafe {
         let data = &raw mut (*entry.as_mut_ptr()).data;
@@ -257,8 +259,8 @@ fn finish<const ROOM: usize>(
         (*data).offset = facts.offset + u64::from(piece.from);
         (*data).network.first_ns = facts.network.first_ns;
         (*data).network.last_ns = facts.network.last_ns;
-        (*data).network.first_len = behind(facts.network.first_len, piece.from);
-        (*data).network.last_from = behind(facts.network.last_from, piece.from);
+        (*data).network.first_len = behind(facts.network.first_len, from);
+        (*data).network.last_from = behind(facts.network.last_from, from);
         (*data).result = piece.len;
         (*data).requested = requested;
         (*data).head_len = captured.head as u16;

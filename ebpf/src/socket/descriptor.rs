@@ -25,7 +25,12 @@ pub(crate) fn socket(descriptor: u32) -> Option<Sock> {
         return None;
     }
     let files: u64 = field(table, offset!(table_files))?;
-    let file: u64 = field(files, descriptor as usize * size_of::<u64>())?;
+    socket_of_file(field(files, descriptor as usize * size_of::<u64>())?)
+}
+
+/// The socket of an open file; `None` if it is anything else.
+#[inline(always)]
+pub(crate) fn socket_of_file(file: u64) -> Option<Sock> {
     let inode: u64 = field(file, offset!(file_inode))?;
     let mode: u16 = field(inode, offset!(inode_mode))?;
     if mode & KIND_OF_FILE != SOCKET {

@@ -183,12 +183,7 @@ pub(crate) fn find_or_backfill(sock: Sock, now: u64) -> Result<&'static Socket, 
         None => {}
     }
     LISTEN.get_ptr(listen_key(sock.netns(), sock.local_port())).ok_or(Stop::Quiet)?;
-    let times = Times::new(sock.rcv_nxt(), 0);
-    let _ = SOCKS.insert(
-        sock.id(),
-        Socket::new(now, ROLE_ACCEPTED, FLAG_MID_STREAM, times, Positions::unknown()),
-        NO_EXIST,
-    );
+    adopt_older(sock, ROLE_ACCEPTED, now);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
 }
 
@@ -206,6 +201,31 @@ pub(crate) fn find_or_adopt(sock: Sock, is_tcp: bool, now: u64) -> Result<&'stat
     }
     adopt(sock, is_tcp, now);
     find(sock).ok_or(Stop::Count(Counter::MapFull))
+}
+
+/// Tells the agent of a connection whose beginning was not seen and on which nothing was seen since.
+#[inline(always)]
+pub(crate) fn announce_older(sock: Sock, family: u16, now: u64, task: Task) -> Outcome {
+    let socket = match find(sock) {
+        Some(socket) if !socket.is_stale(sock) => socket,
+        _ => {
+            forget(sock);
+            let is_served = LISTEN.get_ptr(listen_key(sock.netns(), sock.local_port())).is_some();
+            adopt_older(sock, if is_served { ROLE_ACCEPTED } else { ROLE_UNKNOWN }, now);
+            find(sock).ok_or(Stop::Count(Counter::MapFull))?
+        }
+    };
+    // One that was seen from its beginning is told of with its first call.
+    if socket.flags & FLAG_MID_STREAM == 0 { Ok(()) } else { announce(socket, sock, family, now, task) }
+}
+
+/// Makes the entry of a connection that is older than the agent. By itself, for the sake of the stack.
+#[inline(never)]
+fn adopt_older(sock: Sock, role: u8, now: u64) {
+    let times = Times::new(sock.rcv_nxt(), 0);
+    let socket = Socket::new(now, role, FLAG_MID_STREAM, times, Positions::unknown());
+    // If a call was faster, its entry is as good.
+    let _ = SOCKS.insert(sock.id(), socket, NO_EXIST);
 }
 
 /// Makes the entry of a socket whose beginning was not seen. By itself, for the sake of the stack, on which it is made.

@@ -279,7 +279,15 @@ impl Times {
         let acked = self.acked.get();
         let was_before =
             acked != 0 && !after(end, acked as u32) && self.awaited.replace(VALID | u64::from(end), 0);
-        Network { last_ns: if was_before { self.acked_ns.get() } else { 0 }, ..Network::default() }
+        if !was_before {
+            return Network::default();
+        }
+        Network {
+            first_ns: 0,
+            last_ns: self.acked_ns.get(),
+            first_len: sock.srtt_us(),
+            last_from: sock.retransmits(),
+        }
     }
 }
 

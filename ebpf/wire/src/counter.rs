@@ -97,6 +97,9 @@ counters! {
     Nested = "nested",
     /// Processes watched from their first CUDA call on, before the agent knew of them.
     Admitted = "admitted",
+    /// Calls of a TLS library within so many others of it, on one thread, that they are not followed: their plaintext is
+    /// not seen, and what they do with sockets links nothing.
+    TlsCallTooDeep = "tls_calls_too_deep",
 }
 
 const _: () = {

@@ -87,6 +87,9 @@ pub const PROG_SOCK_STATE: &str = "sock_state";
 /// raw tracepoint `tcp_destroy_sock`: frees the entry of a closed connection, and tells that of one that the peer has
 /// reset nothing more is read. Without it entries age.
 pub const PROG_SOCK_DESTROY: &str = "sock_destroy";
+/// Iterator over open files (`task_file`), which the agent runs when it has found a service: TCP connections of watched
+/// processes that began before they were watched. Optional.
+pub const PROG_SOCK_OLDER: &str = "sock_older";
 /// raw tracepoint `tcp_probe`: arrival of requests and acknowledgement of answers. Optional.
 pub const PROG_SEGMENT: &str = "sock_segment";
 /// raw tracepoint `sched_process_exec`.

@@ -57,7 +57,8 @@ pub const FLAG_UNSEEN: u8 = 32;
 /// on at `last_ns`, and those between at some time between. Either time may be 0 by itself.
 ///
 /// A write: `last_ns` is when the peer had acknowledged everything up to its end, where that was before the call
-/// ended; otherwise an [`Ack`] follows. The rest is 0.
+/// ended, and `first_len` and `last_from` are then `srtt_us` and `retransmits` of an [`Ack`] (0 both in records of before
+/// that was told); otherwise an [`Ack`] follows, and all is 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Network {

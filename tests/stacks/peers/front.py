@@ -3,7 +3,8 @@
 The front speaks one API to clients (NDJSON), the runner, its child, another one to the front (server-sent events), on
 connections that the front keeps and shares among its threads. Headers of a request say what the front does with it:
 `x-attempts: N` (the first ones are refused by the runner), `x-cached: 1` (no runner), `x-parts: N` (as many questions
-to the runner). `x-look: 1` makes it look after its runner while it answers, `/warm` work in the background for nobody.
+to the runner), `x-guard: before|within` (it answers by itself, as an engine does, and asks the runner what it thinks of
+that, before its first token or behind its third). `x-look: 1` makes it look after its runner while it answers, `/warm` work in the background for nobody.
 
 Each writes its own truth, the runner to a second file. The runner is told whose request it works on in a query, which
 is not recorded.
@@ -131,6 +132,14 @@ class Front(Handler):
         answer.read()
         self.pool.put(connection)
 
+    def guarded(self, request_id, tokens, when):
+        """Tokens of its own; a guard is asked whether they may go on."""
+        for number in range(tokens):
+            if number == {"before": 0, "within": 3}[when]:
+                list(self.events(f"guard-of-{request_id}", 2))
+            time.sleep(TOKEN_INTERVAL_S)
+            yield "lorem "
+
     def do_POST(self):
         asked, said = self.body(), self.headers
         if self.path == "/warm":
@@ -147,11 +156,17 @@ class Front(Handler):
         line = {"model": asked["model"], "created_at": "2026-01-01T00:00:00Z"}
         for part in range(int(said.get("x-parts", 1))):
             attempts = int(said.get("x-attempts", 1))
-            events = ["lorem "] * tokens if said.get("x-cached") else self.events(f"{request_id}", tokens, attempts)
+            if said.get("x-cached"):
+                events = ["lorem "] * tokens
+            elif when := said.get("x-guard"):
+                events = self.guarded(request_id, tokens, when)
+            else:
+                events = self.events(f"{request_id}", tokens, attempts)
             for text in events:
                 data = json.dumps({**line, "response": text, "done": False}).encode() + b"\n"
                 content.append(self.part(data))
-        counts = {"prompt_eval_count": 9, "eval_count": len(content)}
+        # An engine that leaves out what a guard would tell.
+        counts = {} if said.get("x-guard") else {"prompt_eval_count": 9, "eval_count": len(content)}
         done = {**line, "response": "", "done": True, "done_reason": "length", **counts}
         self.part(json.dumps(done).encode() + b"\n")
         last = self.part(b"")

@@ -33,9 +33,12 @@ static void answer(int conn, int number, char *body) {
     char request[65536], head[256];
     if (recv(conn, request, sizeof request, 0) <= 0) return;
     size_t len = 3000 + 7 * number;
-    memset(body, ' ', len);
-    static const char TEXT[] = "{\"choices\":[{\"message\":{\"content\":\"lorem\"}}]}";
-    memcpy(body, TEXT, sizeof TEXT - 1);
+    // The text fills what is left: the answer ends with its counts, as answers do.
+    static const char BEGIN[] = "{\"model\":\"int80-model\",\"choices\":[{\"message\":{\"content\":\"";
+    static const char END[] = "\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}";
+    memset(body, 'l', len);
+    memcpy(body, BEGIN, sizeof BEGIN - 1);
+    memcpy(body + len - (sizeof END - 1), END, sizeof END - 1);
     int head_len = snprintf(head, sizeof head,
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %zu\r\n\r\n", len);
     if (send(conn, head, head_len, MSG_NOSIGNAL) != head_len || write32(conn, body, len) != (long)len) die("write");

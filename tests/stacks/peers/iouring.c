@@ -1,6 +1,8 @@
 // A server on io_uring, one connection at a time: `iouring whole|body`.
 //
-// whole: accept, receive and send by io_uring. body: only the answer's body; its size differs from one to the next.
+// whole: accept, receive and send by io_uring; of each request when it was received and when its answer was sent goes to
+// the file TRUTH, a line each: before and after the one, before and after the other, ns, and the bytes of both.
+// body: only the answer's body; its size differs from one to the next.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <liburing.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct io_uring ring;
@@ -51,9 +54,23 @@ static const char STREAM[] =
     "data: {\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"lorem\"}}]}\n\n"
     "data: [DONE]\n\n";
 
+static unsigned long long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000ULL + time.tv_nsec;
+}
+
 static void whole(int conn) {
     char request[65536];
-    if (uring_recv(conn, request, sizeof request) > 0) uring_send(conn, STREAM, sizeof STREAM - 1);
+    unsigned long long before = now();
+    int got = uring_recv(conn, request, sizeof request);
+    unsigned long long received = now();
+    if (got <= 0) return;
+    int sent = uring_send(conn, STREAM, sizeof STREAM - 1);
+    FILE *truth = fopen(getenv("TRUTH"), "a");
+    if (!truth) die("TRUTH");
+    fprintf(truth, "%llu %llu %llu %llu %d %d\n", before, received, received, now(), got, sent);
+    fclose(truth);
 }
 
 static void body(int conn, int number) {
@@ -61,9 +78,12 @@ static void body(int conn, int number) {
     if (recv(conn, request, sizeof request, 0) <= 0) return;
     size_t len = 3000 + 7 * number;
     char *answer = malloc(len);
-    memset(answer, ' ', len);
-    static const char TEXT[] = "{\"choices\":[{\"message\":{\"content\":\"lorem\"}}]}";
-    memcpy(answer, TEXT, sizeof TEXT - 1);
+    // The text fills what is left: the answer ends with its counts, as answers do.
+    static const char BEGIN[] = "{\"model\":\"ring-model\",\"choices\":[{\"message\":{\"content\":\"";
+    static const char END[] = "\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}";
+    memset(answer, 'l', len);
+    memcpy(answer, BEGIN, sizeof BEGIN - 1);
+    memcpy(answer + len - (sizeof END - 1), END, sizeof END - 1);
     int head_len = snprintf(head, sizeof head,
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %zu\r\n\r\n", len);
     if (send(conn, head, head_len, MSG_NOSIGNAL) == head_len) uring_send(conn, answer, len);

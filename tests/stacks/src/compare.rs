@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use system::agent::Record;
 use system::rig::ClientView;
@@ -13,10 +14,28 @@ use crate::truth::{Said, Truth};
 /// What an agent's time may differ from the server's own, at the 99th percentile, µs.
 const TOLERANCE_US: f64 = 200.0;
 
-/// A run of at least this many requests must know some of its own times sharply: at least this share of them to
-/// within the tolerance. Else the comparison says nothing.
+/// A run of at least this many requests must know its own times to within so much, at the median of each kind of
+/// time, µs: a busy machine may delay any one of them by a scheduling slice.
 const LOAD: usize = 100;
+const MEDIAN_WIDTH_US: f64 = 1000.0;
+
+/// Of the times of all runs of this process at least this share must be known to within the tolerance: else the
+/// comparison with it says nothing. Not of each run's, since a peer that writes in another thread than it stamps has few.
 const SHARP_SHARE: f64 = 0.05;
+
+/// Times of peers that were compared with by this process, and those of them that are known to within the tolerance.
+static STAMPS: AtomicUsize = AtomicUsize::new(0);
+static SHARP: AtomicUsize = AtomicUsize::new(0);
+
+/// What is wrong with the times of all peers that this process compared with, if anything is.
+pub fn blunt() -> Option<String> {
+    let [stamps, sharp] = [&STAMPS, &SHARP].map(|count| count.load(Ordering::Relaxed));
+    let share = sharp as f64 / stamps.max(1) as f64;
+    let percent = 100.0 * share;
+    (stamps >= LOAD && share < SHARP_SHARE).then(|| {
+        format!("only {percent:.1} % of the peers' {stamps} stamps are sharp enough to compare with")
+    })
+}
 
 /// The comparison of one run.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +46,8 @@ pub struct Report {
     pub faults: Vec<String>,
     /// Distances to the truth by what was measured, µs.
     errors: BTreeMap<&'static str, Vec<f64>>,
-    /// How wide the truth itself is, µs.
-    widths: Vec<f64>,
+    /// How wide the truth itself is, likewise, µs.
+    widths: BTreeMap<&'static str, Vec<f64>>,
     /// By how much a client had something before the agent says it was written, µs.
     before_client: Vec<f64>,
 }
@@ -51,6 +70,8 @@ impl Report {
                 None => report.fault(format!("{id}: missed ({truth:?})")),
             }
         }
+        STAMPS.fetch_add(report.stamps().count(), Ordering::Relaxed);
+        SHARP.fetch_add(report.stamps().filter(is_sharp).count(), Ordering::Relaxed);
         for (id, records) in by_id {
             report.fault(format!("{} records of no request, id {id:?}: {:?}", records.len(), records[0]));
         }
@@ -75,14 +96,18 @@ impl Report {
     fn facts(&mut self, id: &str, truth: &Truth, record: &Record) {
         let said = |value: Option<&str>| value.unwrap_or("-").to_owned();
         // An error's answer names no stream; a request that asked for one is still one to some.
-        let streaming = record.streaming.filter(|_| truth.status == 200);
+        let streaming = if truth.status == 200 { record.streaming } else { Some(truth.streaming) };
         let facts = [
             ("method", truth.method.clone(), said(record.method.as_deref())),
             ("path", truth.path.clone(), said(record.path.as_deref())),
             ("model", said(truth.model.as_deref()), said(record.model.as_deref())),
             ("status", truth.status.to_string(), optional(record.status.map(u64::from))),
             ("outcome", truth.outcome.clone(), said(record.outcome.as_deref())),
-            ("streaming", truth.streaming.to_string(), streaming.unwrap_or(truth.streaming).to_string()),
+            (
+                "streaming",
+                truth.streaming.to_string(),
+                streaming.map_or_else(|| "-".into(), |is| is.to_string()),
+            ),
             ("flags", "[]".into(), format!("{:?}", record.flags)),
         ];
         self.equal(id, facts);
@@ -118,7 +143,7 @@ impl Report {
             (Some([before, after]), Some(said)) => {
                 let distance = before.saturating_sub(said).max(said.saturating_sub(after));
                 self.errors.entry(name).or_default().push(distance as f64 / 1e3);
-                self.widths.push((after - before) as f64 / 1e3);
+                self.widths.entry(name).or_default().push((after - before) as f64 / 1e3);
             }
             (Some(_), None) => self.fault(format!("{id}: no time of the {name}")),
             (None, Some(_)) => self.fault(format!("{id}: an invented time of the {name}")),
@@ -180,19 +205,31 @@ impl Report {
                 violations.push(format!("{name}: {p99:.0} µs at p99, more than {TOLERANCE_US} µs"));
             }
         }
-        if self.requests >= LOAD && self.sharp_share() < SHARP_SHARE {
-            let percent = 100.0 * self.sharp_share();
-            violations
-                .push(format!("only {percent:.0} % of the peer's stamps are sharp enough to compare with"));
+        if self.requests >= LOAD {
+            violations.extend(self.widths.iter().filter_map(|(name, widths)| blurred(name, widths)));
         }
         violations
     }
 
+    /// How wide each time of the truth is, µs.
+    fn stamps(&self) -> impl Iterator<Item = &f64> {
+        self.widths.values().flatten()
+    }
+
     /// Share of the truth's times that are known to within the tolerance.
     fn sharp_share(&self) -> f64 {
-        let sharp = self.widths.iter().filter(|width| **width <= TOLERANCE_US).count();
-        sharp as f64 / self.widths.len().max(1) as f64
+        self.stamps().filter(is_sharp).count() as f64 / self.stamps().count().max(1) as f64
     }
+}
+
+fn is_sharp(width: &&f64) -> bool {
+    **width <= TOLERANCE_US
+}
+
+/// What is wrong with the truth's own times of a kind, if anything is.
+fn blurred(name: &str, widths: &[f64]) -> Option<String> {
+    let median = quantile(widths, 0.5).filter(|median| *median > MEDIAN_WIDTH_US)?;
+    Some(format!("{name}: the truth itself is {median:.0} µs wide at the median"))
 }
 
 impl fmt::Display for Report {
@@ -203,7 +240,7 @@ impl fmt::Display for Report {
             write_quantiles(f, errors)?;
         }
         write!(f, "; width of the truth ")?;
-        write_quantiles(f, &self.widths)?;
+        write_quantiles(f, &self.stamps().copied().collect::<Vec<_>>())?;
         write!(f, " ({:.0} % sharp)", 100.0 * self.sharp_share())?;
         write!(f, "; before the client ")?;
         write_quantiles(f, &self.before_client)
@@ -282,12 +319,19 @@ mod tests {
     }
 
     #[test]
+    fn a_truth_that_is_vague_itself_is_none() {
+        assert_eq!(blurred("x", &[10.0, 900.0, 5000.0]), None);
+        assert!(blurred("x", &[10.0, 1100.0, 5000.0]).is_some_and(|text| text.contains("1100 µs")));
+    }
+
+    #[test]
     fn what_does_not_agree_is_said() {
         let late = Record { t_first_token_ns: Some(1_500_000), ..record() };
         let wrong = Record { outcome: Some("client_disconnect".into()), ..record() };
         let other = Record { request_id: None, ..record() };
         let uncounted = Record { output_tokens: None, ..record() };
         let blind = Record { t_last_byte_out_ns: None, ..record() };
+        let vague = Record { streaming: None, ..record() };
         for (records, part) in [
             (vec![late], "490 µs at p99"),
             (vec![wrong], "outcome is ok, the agent says client_disconnect"),
@@ -296,6 +340,7 @@ mod tests {
             (vec![record(), record()], "2 records"),
             (vec![record(), other], "records of no request"),
             (vec![blind], "no time of the last byte"),
+            (vec![vague], "streaming is true, the agent says -"),
         ] {
             let violations = Report::new(&[truth()], &[], &records).violations();
             assert!(violations.iter().any(|text| text.contains(part)), "{part}: {violations:?}");

@@ -28,7 +28,6 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("fd_reuse", Need::Python, fd_reuse),
     ("r4_r46_r54_many_connections", Need::Nothing, r4_r46_r54_many_connections),
     ("two_namespaces_with_one_address", Need::Python, two_namespaces_with_one_address),
-    ("r16_connection_older_than_the_agent", Need::Python, r16_connection_older_than_the_agent),
     ("r5_agent_restart_with_open_connections", Need::Python, r5_agent_restart),
 ];
 
@@ -263,22 +262,6 @@ fn inside<T: Send>(pid: u32, act: impl FnOnce() -> Result<T> + Send) -> Result<T
         });
         thread.join().map_err(|_| anyhow::anyhow!("it panicked"))?
     })
-}
-
-/// Method and path are known from the first request that is read whole; before that the record says what it is.
-fn r16_connection_older_than_the_agent(dir: &Path) -> Result<()> {
-    let mut peer = Peer::python("odd.py", &["threads"], dir)?;
-    let mut raw = Raw::connect(peer.port)?;
-    raw.send(chat("before", true))?;
-    raw.until(STREAM_END)?;
-    let watch = Watch::ports(&[peer.port], dir)?;
-    for id in ["b", "c"] {
-        raw.send(chat(id, true))?;
-        raw.until(STREAM_END)?;
-    }
-    let expected =
-        ["b POST /v1/chat/completions 200 ok [\"mid_stream\"]", "c POST /v1/chat/completions 200 ok"];
-    expect_facts(watch, &mut peer, &expected).map(drop)
 }
 
 /// Connections outlive the agent; the next agent sees them too, and takes no answer that runs for a whole one.

@@ -115,7 +115,8 @@ pub(crate) fn io_uring(way: &str, dir: &Path) -> Result<Peer> {
     Peer::start("iouring", command, dir)
 }
 
-/// Everything goes by `io_uring`: no byte can be read from outside. Nothing is made up, and it is said.
+/// Everything goes by `io_uring`: no byte can be read from outside. Nothing is made up, and it is said; what is told
+/// of times and sizes is the server's own.
 fn r51_io_uring_whole(dir: &Path) -> Result<()> {
     let mut peer = io_uring("whole", dir)?;
     let mut watch = Watch::ports(&[peer.port], dir)?;
@@ -136,7 +137,25 @@ fn r51_io_uring_whole(dir: &Path) -> Result<()> {
         .map(facts)
         .collect();
     ensure!(invented.is_empty(), "records of what nobody saw: {invented:#?}");
+    let truth = std::fs::read_to_string(dir.join("iouring.truth"))?;
+    ensure!(truth.lines().count() == 10, "the server knows of other requests: {truth}");
+    let foreign = records.iter().find(|record| !truth.lines().any(|line| is_of(record, line)));
+    ensure!(foreign.is_none(), "not what the server says:\n{truth}{foreign:#?}");
     Ok(())
+}
+
+/// What a record says of times and sizes is what a line of the ring's server says.
+fn is_of(record: &system::agent::Record, line: &str) -> bool {
+    const SLACK_NS: u64 = 200_000;
+    let numbers: Vec<u64> = line.split(' ').filter_map(|number| number.parse().ok()).collect();
+    let [read_before, read_after, sent_before, sent_after, got, sent] = numbers[..] else { return false };
+    let within = |at: Option<u64>, from: u64, to: u64| {
+        at.is_none_or(|at| (from.saturating_sub(SLACK_NS)..=to + SLACK_NS).contains(&at))
+    };
+    within(record.t_first_byte_in_ns, read_before, read_after)
+        && within(record.t_last_byte_out_ns, sent_before, sent_after)
+        && [0, got].contains(&record.bytes_in)
+        && [0, sent].contains(&record.bytes_out)
 }
 
 /// Requests and heads go by ordinary calls, bodies by `io_uring`: their sizes are exact and the gap is marked.
@@ -170,6 +189,10 @@ pub(crate) fn unreadable_bodies(mut peer: Peer, mut watch: Watch) -> Result<()> 
     records.sort_by(|a, b| a.request_id.cmp(&b.request_id));
     let counted: Vec<u64> = records.iter().map(|record| record.bytes_out).collect();
     ensure!(counted == sizes, "bytes out: {counted:?}, the clients got {sizes:?}");
+    // The request names a model. What the answer says of it, of tokens and of its end, nobody saw.
+    let said = |r: &system::agent::Record| (r.model.clone(), r.output_tokens, r.finish_reason.clone());
+    let wrong = records.iter().find(|record| said(record) != (Some("raw-model".into()), None, None));
+    ensure!(wrong.is_none(), "the request's model and nothing of the answer was seen: {wrong:#?}");
     let expected: Vec<String> =
         (0..10).map(|n| format!("o{n} POST /v1/chat/completions 200 ok [\"gap\"]")).collect();
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();

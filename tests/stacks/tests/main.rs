@@ -18,6 +18,7 @@ mod leaving;
 mod lives;
 mod load;
 mod nested;
+mod older;
 mod roles;
 mod servers;
 mod streams;
@@ -59,6 +60,7 @@ const GROUPS: &[&[(&str, Need, Test)]] = &[
     capture::TESTS,
     tiers::TESTS,
     identity::TESTS,
+    older::TESTS,
     closes::TESTS,
     lives::TESTS,
     catalogue::TESTS,
@@ -84,7 +86,12 @@ fn main() -> ExitCode {
         Trial::test(name, move || run(name, test)).with_ignored_flag(reason.is_some())
     });
     let trials = trials.collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if let Some(blunt) = stacks::compare::blunt() {
+        let _ = writeln!(io::stderr().lock(), "{blunt}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
 }
 
 fn run(name: &str, test: Test) -> Result<(), Failed> {

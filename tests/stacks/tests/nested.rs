@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("nginx_in_front_of_nginx", Need::Nginx, nginx_in_front_of_nginx),
     ("front_and_runner", Need::Python, front_and_runner),
     ("front_that_retries_caches_and_splits", Need::Python, front_that_retries_caches_and_splits),
+    ("engine_that_asks_a_guard", Need::Python, engine_that_asks_a_guard),
     ("front_that_looks_and_warms_up", Need::Python, front_that_looks_and_warms_up),
 ];
 
@@ -243,7 +244,7 @@ fn front_and_runner(dir: &Path) -> Result<()> {
     )?;
     let false_certainty = wrong.iter().find(|record| record.flags.is_empty());
     ensure!(false_certainty.is_none(), "certain and wrong: {false_certainty:#?}");
-    ensure!(wrong.len() * 20 <= together.len(), "{} of {} are wrong", wrong.len(), together.len());
+    ensure!(wrong.len() * 100 <= together.len(), "{} of {} are wrong", wrong.len(), together.len());
     Ok(())
 }
 
@@ -297,6 +298,43 @@ fn front_that_retries_caches_and_splits(dir: &Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// An engine that has somebody else look at its answer. Asked within the answer, that is a request of its own; asked
+/// before it, its tokens are not those of the answer, which says that something was guessed.
+fn engine_that_asks_a_guard(dir: &Path) -> Result<()> {
+    let mut front = Peer::python("front.py", &[], dir)?;
+    let mut watch = Watch::ports(&[front.port], dir)?;
+    let mut raw = Raw::connect(front.port)?;
+    for when in ["within", "before"] {
+        raw.send(generate(when, &format!("x-guard: {when}\r\n"), 40))?;
+        raw.until(STREAM_END)?;
+    }
+    watch.records(front.port, 2)?;
+    let (records, runner) = (all(watch)?, runner_truth(dir)?);
+    front.stop()?;
+    let told = |path: &str| records.iter().filter(|record| record.path.as_deref() == Some(path)).collect();
+    let (engine, guard): (Vec<&Record>, Vec<&Record>) = (told("/api/generate"), told("/completion"));
+    let facts: Vec<_> = engine
+        .iter()
+        .map(|r| (r.request_id.as_deref(), r.inner_count, r.output_tokens, r.flags.concat()))
+        .collect();
+    let want = [
+        (Some("within"), None, None, String::new()),
+        (Some("before"), Some(1), None, "nested_guessed".to_owned()),
+    ];
+    ensure!(facts == want, "the agent says {facts:?} instead of {want:?}: {records:#?}");
+    let [guard] = guard[..] else { anyhow::bail!("not one request to the guard: {records:#?}") };
+    ensure!(guard.output_tokens == Some(2) && guard.flags.is_empty(), "{guard:#?}");
+    ensure!(runner.len() == 2, "the guard was asked {} times", runner.len());
+    Ok(())
+}
+
+/// Ends the agent: every record there is.
+fn all(mut watch: Watch) -> Result<Vec<Record>> {
+    watch.agent.stop()?;
+    watch.follower.wait_end(LIMIT)?;
+    watch.follower.lines().iter().map(|line| Record::parse(line)).collect()
 }
 
 /// A look at the runner is a probe and no part of the request; work for nobody is a request of its own.

@@ -212,10 +212,11 @@ fn reads_of_all_kinds(dir: &Path) -> Result<()> {
     peer.stop()
 }
 
-/// Ten requests of two to three kilobytes in one call.
+/// Ten requests of two to three kilobytes in one call; and long ones whose model and `stream` stand at their end, in one
+/// write and in several.
 fn pipelining(dir: &Path) -> Result<()> {
     let mut peer = Peer::python("odd.py", &["threads"], dir)?;
-    let pair = Pair::new(peer.port, dir)?;
+    let mut pair = Pair::new(peer.port, dir)?;
     let mut raw = Raw::connect(peer.port)?;
     for batch in 0..10_usize {
         let request = |n: usize| long_chat(&format!("p{batch}-{n}"), false, 2000 + 100 * n);
@@ -225,8 +226,33 @@ fn pipelining(dir: &Path) -> Result<()> {
             answers.push_str(&raw.some()?);
         }
     }
-    pair.expect_same(100, dir)?;
+    drop(raw);
+    long_bodies(peer.port)?;
+    for watch in [&mut pair.a, &mut pair.b] {
+        let mut records = watch.records(peer.port, 100 + LONG.len())?;
+        records.retain(|record| record.request_id.as_deref().is_some_and(|id| id.starts_with("long")));
+        let known = |r: &&Record| r.model.as_deref() == Some("raw-model") && r.streaming == Some(true);
+        let known = records.iter().filter(known).count();
+        ensure!(known == LONG.len(), "of {} long requests {known} are known: {records:#?}", LONG.len());
+    }
+    pair.expect_same(100 + LONG.len(), dir)?;
     peer.stop()
+}
+
+/// So many bytes of a long request go in one write.
+const LONG: [usize; 5] = [usize::MAX, 65_536, 30_000, 4096, 1021];
+
+/// Requests of a hundred kilobytes, each on a connection of its own.
+fn long_bodies(port: u16) -> Result<()> {
+    for (number, size) in LONG.into_iter().enumerate() {
+        let mut raw = Raw::connect(port)?;
+        let request = long_chat(&format!("long{number}"), true, 100_000);
+        for piece in request.as_bytes().chunks(size.min(request.len())) {
+            raw.send(piece)?;
+        }
+        raw.until(STREAM_END)?;
+    }
+    Ok(())
 }
 
 /// A server that moves its bytes by the rarer calls.

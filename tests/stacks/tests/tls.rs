@@ -35,6 +35,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("tls_exec_over_connections", Need::Tls, lives::exec_over_connections),
     ("r25_tls_clients_under_seccomp", Need::Tls, lives::r25_clients_under_seccomp),
     ("r41_no_return_probes_in_go", Need::Cc, lives::r41_go),
+    ("tls_read_within_another", Need::Tls, lives::read_within_another),
     ("tls_off_is_opaque", Need::Tls, off_is_opaque),
     ("tls_secret_stays", Need::Tls, secret_stays),
 ];

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use crate::follower::Follower;
 use crate::process::Process;
 use crate::rig::Server;
 use crate::{host, wait};
@@ -124,6 +123,7 @@ pub struct Service {
     pub name: String,
     pub pids: Vec<u32>,
     pub ports: Vec<u16>,
+    pub connections_before: u64,
 }
 
 /// TLS of one service.
@@ -259,7 +259,20 @@ impl Agent {
 
     /// Starts `stagelens requests --follow --json` and waits until it is connected.
     pub fn follow(&self, dir: &Path) -> Result<Follower> {
-        Follower::start(self.address, dir)
+        let before = self.followers()?;
+        let mut follower = Follower::start(self.address, dir)?;
+        wait::until("the follower to be connected", AGENT_LIMIT, || {
+            follower.process.check_alive()?;
+            Ok((self.followers()? > before).then_some(()))
+        })?;
+        Ok(follower)
+    }
+
+    /// Clients that follow it, by its own count.
+    fn followers(&self) -> Result<f64> {
+        let text = self.metrics_text()?;
+        let value = text.lines().find_map(|line| line.strip_prefix("stagelens_api_followers "));
+        value.and_then(|value| value.parse().ok()).context("stagelens_api_followers is not there")
     }
 
     /// Lets it end, so that its recording is complete. Letting go of its probes takes the kernel half a minute.
@@ -305,69 +318,20 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> Result<String> {
     Ok(body)
 }
 
-/// A port that is free now. Somebody may take it before the agent does; then the agent says so and the test fails.
+/// A port that is free now, below those that the kernel gives out by itself: a server with a thousand listeners, or a
+/// load with as many connections, takes none of them before the agent does.
 fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
-    Ok(listener.local_addr()?)
-}
-
-/// A running `stagelens requests --follow --json`.
-#[derive(Debug)]
-pub struct Follower {
-    process: Process,
-    lines: Arc<Mutex<Vec<String>>>,
-}
-
-impl Follower {
-    fn start(agent: SocketAddr, dir: &Path) -> Result<Self> {
-        let mut command = Command::new(host::binary("stagelens")?);
-        command
-            .args(["requests", "--follow", "--json", "--url", &format!("http://{agent}")])
-            .stdout(Stdio::piped());
-        let mut process = Process::start("follow", command, dir)?;
-        let stdout = process.stdout().context("stdout of the follower is piped")?;
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&lines);
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                sink.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
-        Ok(Self { process, lines })
-    }
-
-    /// The lines so far, as printed.
-    pub fn lines(&self) -> Vec<String> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The records so far, of one port: other servers of this machine are none of our business.
-    pub fn records(&self, port: u16) -> Result<Vec<Record>> {
-        let records: Result<Vec<_>> = self.lines().iter().map(|line| Record::parse(line)).collect();
-        Ok(records?
-            .into_iter()
-            .filter(|record| record.local_port.is_none_or(|local| local == port))
-            .collect())
-    }
-
-    /// Waits until the records of `port` fulfil a condition.
-    pub fn wait(
-        &mut self,
-        what: &str,
-        port: u16,
-        limit: Duration,
-        done: impl Fn(&[Record]) -> bool,
-    ) -> Result<Vec<Record>> {
-        wait::until(what, limit, || {
-            self.process.check_alive()?;
-            Ok(Some(self.records(port)?).filter(|records| done(records)))
-        })
-    }
-
-    /// Waits for its end, which follows the agent's.
-    pub fn wait_end(&mut self, limit: Duration) -> Result<()> {
-        self.process.wait(limit).map(drop)
-    }
+    /// Ports that were tried by this process. Each agent goes on from there, so that two never try the same.
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 20_000;
+    const PORTS: u16 = 10_000;
+    // Two test programs at once begin at different places.
+    let begin = (std::process::id() % u32::from(PORTS)) as u16;
+    let free = (0..PORTS).find_map(|_| {
+        let port = FIRST + (begin + TRIED.fetch_add(1, Ordering::Relaxed) % PORTS) % PORTS;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok()
+    });
+    free.context("no free port on loopback")
 }
 
 /// Runs `stagelens` with these arguments to its end.

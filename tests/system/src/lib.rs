@@ -7,6 +7,7 @@ pub mod accuracy;
 pub mod agent;
 pub mod caller;
 pub mod cudaload;
+pub mod follower;
 pub mod history;
 pub mod host;
 pub mod process;

@@ -13,9 +13,9 @@ use system::sink::{ANSWER, Sink};
 use system::wait;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// Most memory of the agent, KiB: what connections may hold together (64 MiB), the ring buffer (16 MiB, mapped twice),
+/// Most memory of the agent, KiB: what connections may hold together (64 MiB), the ring buffer (32 MiB, mapped twice),
 /// the connections themselves, and the agent with nothing to do.
-const MOST_KIB: u64 = 192 * 1024;
+const MOST_KIB: u64 = 224 * 1024;
 /// As many as fit twice, for both ends, into what a process may open.
 const HALF_HEADS: usize = 9000;
 /// Bytes of each, which together are more than connections may hold.
@@ -34,7 +34,7 @@ impl Rig {
     fn set(dir: &Path) -> Result<Self> {
         let answers = [(&b"POST /good"[..], ANSWER.to_vec())].into_iter().chain(bad_answers()).collect();
         let sink = Sink::start(answers)?;
-        let agent = sink.watched(dir, "[ring]\nsize_bytes = 16777216\n")?;
+        let agent = sink.watched(dir, "[ring]\nsize_bytes = 33554432\n")?;
         let follower = agent.follow(dir)?;
         let good = sink.connect()?;
         good.set_read_timeout(Some(LIMIT))?;
@@ -250,10 +250,8 @@ pub(crate) fn half_heads(dir: &Path) -> Result<()> {
         let mut client = rig.sink.connect()?;
         client.write_all(head.as_bytes())?;
         clients.push(client);
-        // So many fit into the ring buffer, however slowly the agent gets to it.
         if n % 500 == 0 {
             rig.ask()?;
-            rig.settle()?;
         }
     }
     wait::until("heads to be given up", LIMIT, || {

@@ -95,6 +95,7 @@ pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
         coverage: Coverage::default(),
         in_flight: BTreeMap::new(),
         tls: BTreeMap::new(),
+        older: BTreeMap::new(),
         lag_ns: 0,
         recording: Recording::default(),
     }

@@ -9,7 +9,7 @@ use super::Context;
 use crate::export::{
     coverage::{self, Covered},
     process,
-    snapshot::Recording,
+    snapshot::{Recording, Snapshot},
 };
 use crate::{health, probe, track::TlsCounts};
 
@@ -20,7 +20,7 @@ pub(super) struct Status {
     /// What is missing before it is ready, as sentences.
     missing: Vec<String>,
     uptime_s: f64,
-    services: Vec<probe::status::ServiceStatus>,
+    services: Vec<Service>,
     /// How socket calls are seen.
     socket: probe::status::SocketStatus,
     probes: Vec<probe::ProbeVerdict>,
@@ -37,6 +37,14 @@ pub(super) struct Status {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tls: BTreeMap<String, TlsCounts>,
     recording: Recording,
+}
+
+#[derive(Debug, Serialize)]
+struct Service {
+    #[serde(flatten)]
+    service: probe::status::ServiceStatus,
+    /// Connections that it had accepted before it was watched, as found so far.
+    connections_before: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -79,17 +87,18 @@ pub(super) async fn get(State(context): State<Context>) -> Json<Status> {
     let missing = shared.missing(now_ns);
     let covered = shared.get().map(|snapshot| coverage::of(&snapshot, now_ns)).unwrap_or_default();
     let snapshot = shared.get().map(|snapshot| (*snapshot).clone());
-    let (health, probes, in_flight, tls, recording) = match snapshot {
-        Some(now) => (now.health, now.probes, now.in_flight, now.tls, now.recording),
-        None => Default::default(),
-    };
+    let Snapshot { health, probes, in_flight, tls, older, recording, .. } = snapshot.unwrap_or_default();
+    let connections_before = |service: &str| older.get(service).copied().unwrap_or_default();
+    let services = probes.services.into_iter();
     let dropped = health.kernel.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, n)| n).sum();
     Json(Status {
         version: env!("CARGO_PKG_VERSION"),
         ready: missing.is_empty(),
         missing,
         uptime_s: shared.uptime_seconds(now_ns),
-        services: probes.services,
+        services: services
+            .map(|service| Service { connections_before: connections_before(&service.service), service })
+            .collect(),
         socket: probes.socket,
         probes: probes.probes,
         verified_instructions: probes.verified_instructions,

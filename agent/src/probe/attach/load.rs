@@ -15,7 +15,7 @@ use super::{
     super::{error::ProbeError, error::chain, hazards::KernelVersion, table::Program, tier::Tier},
     Attacher, TRACEPOINTS, Tracepoint,
     multi::Multi,
-    uprobes,
+    older, uprobes,
 };
 
 /// The kernel that has `bpf_loop`.
@@ -92,12 +92,14 @@ pub fn load(object: &[u8], options: &Options) -> Result<(Attacher, Maps), ProbeE
     let (multi, mut refused) = load_uprobes(&mut bpf, object);
     let maps = take_maps(&mut bpf)?;
     refused.extend(load_tracepoints(&mut bpf, options));
+    let older = older::verdict(refused.get(names::PROG_SOCK_OLDER), options);
     let mut attacher = Attacher {
         bpf,
         multi,
         kernel: options.kernel,
         refused,
         tracepoints: Vec::new(),
+        older,
         libraries: BTreeMap::new(),
     };
     attacher.attach_tracepoints(options);
@@ -141,7 +143,7 @@ fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -
 
 fn load_tracepoints(bpf: &mut Ebpf, options: &Options) -> BTreeMap<Program, String> {
     let points = TRACEPOINTS.iter().filter(|point| options.want(point));
-    let programs = points.map(|point| point.program).chain([names::PROG_TALLY]);
+    let programs = points.map(|point| point.program).chain([names::PROG_TALLY, names::PROG_SOCK_OLDER]);
     load_each(bpf, programs)
 }
 
@@ -165,6 +167,7 @@ fn load_program(bpf: &mut Ebpf, name: Program) -> Result<(), String> {
     match bpf.program_mut(name) {
         Some(AyaProgram::UProbe(program)) => program.load(),
         Some(AyaProgram::RawTracePoint(program)) => program.load(),
+        Some(AyaProgram::Iter(program)) => older::load(program),
         Some(_) => {
             return Err("it has an unexpected type: agent and object are of different versions".to_owned());
         }

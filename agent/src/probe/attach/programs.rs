@@ -36,6 +36,9 @@ pub fn loses(program: Program) -> &'static str {
     match program {
         names::PROG_SOCK_RECV | names::PROG_SOCK_SEND | names::PROG_SOCK_EXIT => "requests are not seen",
         names::PROG_SOCK_DESTROY => "a socket address that is used again may continue an old connection",
+        names::PROG_SOCK_OLDER => {
+            "a connection that is older than the agent is known from its first call on, and not counted before"
+        }
         names::PROG_SOCK_STATE => "new connections count as mid_stream, and aborts are seen late",
         names::PROG_SEGMENT => {
             "the wait of requests before they are read, and the delivery of answers, are not known"

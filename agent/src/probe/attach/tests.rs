@@ -32,7 +32,8 @@ fn every_program_of_the_table_is_attached_and_has_a_sentence() {
     let tls = tls::FUNCTIONS.iter().flat_map(|function| function.programs);
     let used: BTreeSet<_> = TABLE.iter().flat_map(Row::programs).chain(tls).copied().collect();
     assert_eq!(used, uprobes().collect());
-    for program in uprobes().chain(TRACEPOINTS.iter().map(|point| point.program)) {
+    let others = TRACEPOINTS.iter().map(|point| point.program).chain([names::PROG_SOCK_OLDER]);
+    for program in uprobes().chain(others) {
         assert_ne!(loses(program), loses("no such program"), "{program}");
     }
 }

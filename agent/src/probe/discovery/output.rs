@@ -57,6 +57,8 @@ pub(super) struct Output {
     assigned: Assigned,
     services: Vec<ServiceStatus>,
     listening: BTreeSet<u64>,
+    /// A service or a port of one is new since [`Output::take_news`].
+    has_news: bool,
     /// Ports that the kernel had and nobody listened on, at the previous look.
     suspects: BTreeSet<u64>,
 }
@@ -73,6 +75,7 @@ impl Output {
             assigned: Assigned::new(),
             services: Vec::new(),
             listening: BTreeSet::new(),
+            has_news: false,
             suspects: BTreeSet::new(),
         }
     }
@@ -100,7 +103,7 @@ impl Output {
     /// Makes kernel and pipeline agree with these services; `true` if anything changed.
     pub(super) fn apply(&mut self, facts: &[Facts], services: &[Service], scanner: &Scanner) -> bool {
         let wanted = members(facts, services, scanner);
-        let listening =
+        let listening: BTreeSet<u64> =
             wanted.values().flat_map(|seen| &seen.ports).map(|at| listen_key(at.netns, at.port)).collect();
         let changes = changes(&self.told, &wanted);
         let changed = !changes.gone.is_empty() || !changes.new.is_empty();
@@ -116,6 +119,8 @@ impl Output {
             self.emit(&Observation::Process(seen.clone()));
         }
         self.flush();
+        let is_new = |service: &Service| self.services.iter().all(|known| known.service != service.key);
+        self.has_news |= !listening.is_subset(&self.listening) || services.iter().any(is_new);
         self.listen_on(listening);
         for seen in &changes.new {
             self.watch(seen.pid);
@@ -127,6 +132,12 @@ impl Output {
             self.told = wanted;
         }
         changed
+    }
+
+    /// Whether a service, or a port that one listens on, has come since this was asked for the last time: there may be
+    /// connections of it that are older than its being watched.
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 
     fn watch(&mut self, pid: u32) {

@@ -9,6 +9,9 @@ use crate::{
     track::Exchange,
 };
 
+/// In this time a process hands on an answer that it has: a scheduling slice or two.
+const PASSING_ON_NS: u64 = 20_000_000;
+
 /// An exchange that belongs to another one.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -24,17 +27,20 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     parts.sort_by_key(|part| part.ended.exchange.id);
     let count = parts.iter().map(|part| 1 + part.ended.inner.as_ref().map_or(0, |inner| inner.count)).sum();
     let is_guess = |part: &Part| !part.certain || part.ended.exchange.flags.contains(&Flag::NestedGuessed);
-    let guessed = parts.iter().any(is_guess);
     let Some(main) = parts.iter().rev().max_by_key(|part| rank(&part.ended.exchange)) else { return outer };
     outer.inner = Some(inner(&main.ended, count));
+    let has_source = is_source(&outer.exchange, &main.ended.exchange);
+    let guessed = !has_source || parts.iter().any(is_guess);
     let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
     let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
     let worked = if worked.is_empty() { vec![main] } else { worked };
     // What it was split into is of one kind; what else was asked for it has tokens of its own.
     let alike = worked.iter().filter(|part| part.ended.exchange.api == main.ended.exchange.api);
     let alike: Vec<&Exchange> = alike.map(|part| &part.ended.exchange).collect();
-    fill_tokens(&mut outer.exchange, &alike);
-    fill(&mut outer.exchange, &main.ended.exchange);
+    if has_source {
+        fill_tokens(&mut outer.exchange, &alike);
+        fill(&mut outer.exchange, &main.ended.exchange);
+    }
     let assignments = worked.into_iter().map(|part| part.ended.assignment.clone());
     let theirs = assignments.reduce(|one, other| join(one, &other)).unwrap_or_default();
     let is_contested = outer.assignment.work_ns().is_some() && theirs.work_ns().is_some();
@@ -45,6 +51,25 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
         *confidence = confidence.map(|confidence| confidence.max(Confidence::Estimated));
     }
     outer
+}
+
+/// Whether an outer answer can have come from an inner one, as far as their times and models tell. One that was complete
+/// before the outer stream began, which then went on for longer than it takes to pass a whole answer on, was asked for
+/// something else, as whether the request may be answered at all.
+fn is_source(outer: &Exchange, inner: &Exchange) -> bool {
+    let last = outer.content.last().map(|event| event.time_ns);
+    let streamed = outer.first_token_ns.zip(last).filter(|(first, last)| last - first > PASSING_ON_NS);
+    let is_before = streamed.zip(inner.last_byte_out_ns).is_some_and(|((first, _), inner)| inner < first);
+    !is_before && !is_of_another_model(outer, inner)
+}
+
+/// Counts that only the inner answer states are not the outer one's if another model gave it. A proxy may rename a model,
+/// but then it leaves the largest length as it is.
+fn is_of_another_model(outer: &Exchange, inner: &Exchange) -> bool {
+    let lacks = |of: fn(&Exchange) -> Option<u64>| of(outer).is_none() && of(inner).is_some();
+    let is_other = outer.model.is_some() && inner.model.is_some() && outer.model != inner.model;
+    let is_alike = outer.max_tokens.is_some() && outer.max_tokens == inner.max_tokens;
+    is_other && !is_alike && (lacks(|e| e.input_tokens) || lacks(|e| e.output_tokens))
 }
 
 /// Which of several is the one that answered: one with content, then one that succeeded, then the first.

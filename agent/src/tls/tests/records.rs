@@ -113,6 +113,25 @@ fn acknowledgements_count_in_plaintext() {
     assert_eq!(acks, ["ack 1 6", "ack 1 10"]);
 }
 
+/// The library writes to the socket itself, and the client is faster than the library's return.
+#[test]
+fn an_acknowledgement_from_within_the_library_s_call_is_not_lost() {
+    let mut rig = Rig::shaken();
+    rig.request(1, 7, "request");
+    rig.said();
+    for (text, plain) in [("answer", 6), ("the last one", 18)] {
+        rig.send(1, &sealed(text));
+        let end = rig.offsets[&('c', 1, DIR_SEND)];
+        rig.ack(1, end);
+        let acked_ns = rig.now;
+        rig.plain(7, 1, DIR_SEND, text, text.len());
+        let said = rig.said();
+        assert!(said[0].starts_with("1 writes"), "{said:?}");
+        assert_eq!(said[1..], [format!("ack 1 {plain}")], "at {acked_ns}");
+    }
+    rig.close(1);
+}
+
 /// A byte of plaintext is there when the last byte of its record is.
 #[test]
 fn plaintext_arrives_with_the_end_of_its_record() {

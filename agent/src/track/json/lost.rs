@@ -43,13 +43,13 @@ impl Lexer {
 
     /// What proves to be a member of an object inside is not believed any more, and does not stay.
     pub(super) fn doubt(&mut self, bytes: &mut [u8]) {
-        if let Some(found) = self.believed.take_if(|found| found.outwards + 1 < self.outwards) {
+        if let Some(found) = self.believed.take_if(|found| !self.facts.model_is_of(found.outwards)) {
             mask_text(&mut bytes[found.at]);
         }
     }
 
-    /// No more bytes for now. A name stays if its object was left, which may have been the root; later bytes can take
-    /// back what is known by it, but not what stands here.
+    /// No more bytes for now. A name stays if its object was left, which may have been the root (`goes_on`: it was not,
+    /// since bytes are to come); later bytes can take back what is known by it, but not what stands here.
     pub(super) fn leave(&mut self, bytes: &mut [u8], text_start: usize) {
         if self.top().place == Place::Unknown {
             match self.state {
@@ -62,7 +62,7 @@ impl Lexer {
             }
         }
         let Some(found) = self.believed.take() else { return };
-        let is_inside = found.outwards == self.outwards;
+        let is_inside = found.outwards == self.outwards || self.goes_on;
         if is_inside {
             self.facts.forget_model();
         }

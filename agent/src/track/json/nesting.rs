@@ -88,6 +88,10 @@ impl Lexer {
     }
 
     pub(super) fn comma(&mut self) {
+        if self.depth == 1 && self.outwards > 0 {
+            // Something follows what was left since the gap, so that none of it was the root.
+            self.facts.outgrow(self.outwards.saturating_add(1));
+        }
         self.state = match self.top().kind {
             Kind::Array => State::Value(false),
             Kind::Object | Kind::Unknown => State::Name(false),

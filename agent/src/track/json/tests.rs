@@ -188,6 +188,10 @@ fn a_model_that_proves_to_be_no_root_s_is_neither_kept_nor_believed() {
         (r#"lost"}],"metadata":{"a":{"model":"s3cret"}},"model":"m"}"#, Some("m")),
         (r#"lost"}],"tools":[{"model":"s3cret"}]}"#, None),
         (r#"lost"}],"model":"s3cret"#, None),
+        // More comes with the next read: what follows its object shows that it was not the root.
+        (r#"lost"}],"metadata":{"model":"s3cret"},"stream":true"#, None),
+        (r#"lost"}],"metadata":{"a":1,"model":"s3cret"} , "#, None),
+        (r#"lost"}],"metadata":{"model":"s3cret","a":{"id":1}},"#, None),
         (r#"lost"}],"model":"m","stream":true}"#, Some("m")),
     ] {
         let pieces: [Option<&[u8]>; 3] = [Some(head), None, Some(tail.as_bytes())];
@@ -196,6 +200,21 @@ fn a_model_that_proves_to_be_no_root_s_is_neither_kept_nor_believed() {
         assert!(!String::from_utf8_lossy(&masked).contains("s3cret"), "{}", String::from_utf8_lossy(&masked));
         let (a, b) = masked.split_at(head.len());
         assert_eq!(feed(&[Some(a), None, Some(b)]), (facts, masked.clone()), "{tail}");
+    }
+}
+
+/// Its object may be the root, but not if the body goes on.
+#[test]
+fn a_model_at_the_end_of_a_read_stays_only_where_the_body_ends_too() {
+    let text = r#"lost"}],"model":"s3cret"}"#;
+    for (goes_on, model) in [(false, Some("s3cret")), (true, None)] {
+        let mut lexer = Lexer::new(Grammar::OPENAI.both());
+        lexer.gap();
+        lexer.expect_more(goes_on);
+        let mut bytes = text.as_bytes().to_vec();
+        lexer.feed(&mut bytes);
+        assert_eq!(lexer.facts().model.as_deref(), model);
+        assert_eq!(String::from_utf8(bytes).unwrap().contains("s3cret"), model.is_some());
     }
 }
 

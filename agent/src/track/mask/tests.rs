@@ -34,6 +34,31 @@ fn heads_keep_what_framing_needs_and_nothing_else() {
     assert_eq!(mask_head(HeadMask::response(), masked), (masked.into(), HeadStep::End));
 }
 
+/// Long runs of bytes go at once: in whatever pieces they come, the same stays as byte by byte.
+#[test]
+fn runs_of_bytes_are_masked_like_single_ones() {
+    let request = "POST /v1/a%20b?key=s3cret?&b HTTP/1.1\r\nHost: a:80\r\nX-Long-s3cret: some\t \u{e9}text \r\n\
+                   x-request-id: r 1\r\nContent-Type: text/event-stream; s3cret\r\n folded: yes\r\nno colon \r\n\r\nrest";
+    let response = "HTTP/1.1 200 No s3cret\r\nSet-Cookie: id=\u{e9}\r\ncontent-length:12\n\n";
+    for (mask, text) in [(HeadMask::request(), request), (HeadMask::response(), response)] {
+        let (masked, end) = mask_head(mask, text);
+        for size in 1..=text.len() {
+            let mut bytes = text.as_bytes().to_vec();
+            let (mut mask, mut last) = (mask, HeadStep::More);
+            for piece in bytes.chunks_mut(size) {
+                let mut at = 0;
+                while last == HeadStep::More {
+                    at += mask.run(&mut piece[at..]);
+                    let Some(b) = piece.get_mut(at) else { break };
+                    last = mask.step(b);
+                    at += 1;
+                }
+            }
+            assert_eq!((String::from_utf8(bytes).unwrap(), last), (masked.clone(), end), "{size}");
+        }
+    }
+}
+
 #[test]
 fn of_a_content_type_only_known_words_stay() {
     for (value, masked) in [

@@ -95,6 +95,13 @@ fn an_answer_is_delivered_when_its_last_byte_is_acknowledged() {
     rig.send(1, OK);
     let second = rig.finished()[1].delivery.unwrap();
     assert_eq!((second.acked_ns, second.retransmits), (7_777, Some(0)), "acknowledged within the write");
+    assert_eq!(second.srtt_us, Some(250), "as of the last acknowledgement that was told");
+    rig.network = at_once(8_000);
+    rig.recv(1, request());
+    rig.network = Network { last_ns: 9_999, first_len: 40, last_from: 3, ..Network::default() };
+    rig.send(1, OK);
+    let third = Delivery { acked_ns: 9_999, srtt_us: Some(40), retransmits: Some(1) };
+    assert_eq!(rig.finished()[2].delivery, Some(third), "and told with it");
     rig.assert_replays();
 }
 

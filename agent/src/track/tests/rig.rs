@@ -47,7 +47,11 @@ pub(crate) struct Rig {
     pub network: socket::Network,
     /// Process that makes them.
     pub pid: u32,
+    peer_addr: [u8; 16],
 }
+
+/// Address of the other end of connections.
+const FAR: [u8; 16] = [10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 pub(crate) fn id(sock: u64) -> socket::SockId {
     socket::SockId { sock, birth_ns: 500 }
@@ -68,6 +72,7 @@ impl Rig {
             offsets: std::collections::HashMap::default(),
             network: socket::Network::default(),
             pid: PID,
+            peer_addr: FAR,
         };
         rig.process(PID);
         rig
@@ -109,14 +114,25 @@ impl Rig {
     }
 
     pub(crate) fn open_on(&mut self, sock: u64, role: u8, flags: u8, local_port: u16) {
+        self.open_between(sock, role, flags, [local_port, 4321]);
+    }
+
+    /// One whose other end is as far away as this one.
+    pub(crate) fn open_here(&mut self, sock: u64, role: u8, flags: u8, ports: [u16; 2]) {
+        self.peer_addr = [127; 16];
+        self.open_between(sock, role, flags, ports);
+        self.peer_addr = FAR;
+    }
+
+    fn open_between(&mut self, sock: u64, role: u8, flags: u8, [local_port, peer_port]: [u16; 2]) {
         let open = socket::Open {
             header: self.header(Kind::SocketOpen, size_of::<socket::Open>()),
             id: id(sock),
             local_addr: [127; 16],
-            peer_addr: [10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            peer_addr: self.peer_addr,
             netns: 1,
             local_port,
-            peer_port: 4321,
+            peer_port,
             family: 2,
             role,
             flags,

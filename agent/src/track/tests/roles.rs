@@ -98,6 +98,34 @@ fn a_role_is_proven_by_bytes() {
     rig.assert_replays();
 }
 
+/// The kernel side tells of connections that are older than the agent before anything moves on them.
+#[test]
+fn who_serves_an_older_connection_is_known_from_the_listener_or_from_its_other_end() {
+    let mut rig = Rig::new();
+    // Accepted by the service, as the kernel side or its listeners tell; and one of which nothing tells.
+    rig.open(1, ROLE_ACCEPTED, FLAG_MID_STREAM);
+    rig.open(2, ROLE_UNKNOWN, FLAG_MID_STREAM);
+    rig.open_on(3, ROLE_UNKNOWN, FLAG_MID_STREAM, 999);
+    // Both ends of one, in either order, and one whose other end asked for it in our sight.
+    rig.open_here(4, ROLE_UNKNOWN, FLAG_MID_STREAM, [50_000, PORT]);
+    rig.open_here(5, ROLE_UNKNOWN, FLAG_MID_STREAM, [PORT, 50_000]);
+    rig.open_here(6, ROLE_CONNECTED, 0, [50_001, 777]);
+    rig.open_here(7, ROLE_UNKNOWN, FLAG_MID_STREAM, [777, 50_001]);
+    let found = |rig: &Rig| rig.tracker.older().map(|(_, n)| n).sum::<u64>();
+    assert_eq!(found(&rig), 4);
+    // Bytes that tell nothing: the client's are passed over as that.
+    rig.send(4, "rest");
+    assert_eq!(rig.health.ignored["client_side"], 1);
+    rig.recv(3, GET);
+    assert_eq!(found(&rig), 5, "by its bytes");
+    rig.send(3, OK);
+    rig.open(2, ROLE_UNKNOWN, FLAG_MID_STREAM);
+    assert_eq!(found(&rig), 5, "told by two threads at once");
+    rig.open(8, ROLE_ACCEPTED, 0);
+    assert_eq!(found(&rig), 5, "it began in our sight");
+    rig.assert_replays();
+}
+
 #[test]
 fn connections_that_do_not_count_are_masked_and_counted() {
     let mut rig = Rig::new();

@@ -211,3 +211,37 @@ pub(super) fn r25_clients_under_seccomp(dir: &Path) -> Result<()> {
     }
     expect_all(watch, &mut peer, &[], 10, dir)
 }
+
+/// Of calls within calls on one thread each is seen with its own plaintext, three deep; what is deeper is counted, and
+/// makes nothing up.
+pub(super) fn read_within_another(dir: &Path) -> Result<()> {
+    const SEEN: usize = 3;
+    let mut peer = super::python_peer("tls_within.py", &["4"], dir)?;
+    let mut watch = Watch::ports(&[peer.port], dir)?;
+    wait_attached(&mut watch)?;
+    let script = "import socket, ssl, sys\n\
+        c = ssl.create_default_context(); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE\n\
+        all = [c.wrap_socket(socket.create_connection(('127.0.0.1', int(sys.argv[1])))) for _ in range(4)]\n\
+        for n, s in enumerate(all):\n\
+        \x20   b = b'{\"model\": \"m%d\", \"messages\": []}' % n\n\
+        \x20   s.sendall(b'POST /v1/chat/completions HTTP/1.1\\r\\nx-request-id: w%d\\r\\ncontent-length: %d\\r\\n\\r\\n' % (n, len(b)) + b)\n\
+        for s in all:\n\
+        \x20   got = b''\n\
+        \x20   while not got.endswith(b']}'): got += s.recv(4096)\n";
+    let mut command = Command::new(machine::python()?);
+    command.args(["-c", script, &peer.port.to_string()]);
+    let mut client = Process::start("within", command, dir)?;
+    ensure!(client.wait(LIMIT)?.success(), "the client failed: {}", client.log());
+    let deep = |status: &system::agent::Status| status.health.kernel.get("tls_calls_too_deep") == Some(&1);
+    watch.wait_status("the call that is too deep to be counted", deep)?;
+    let named = |records: &[system::agent::Record]| records.iter().filter(|r| r.request_id.is_some()).count();
+    watch.follower.wait("the requests", peer.port, LIMIT, |records| named(records) >= SEEN)?;
+    let mut records = watch.finish(peer.port)?;
+    peer.stop()?;
+    records.retain(|record| record.request_id.is_some());
+    records.sort_by(|a, b| a.request_id.cmp(&b.request_id));
+    let said: Vec<String> = records.iter().map(crate::http::facts).collect();
+    let want: Vec<String> = (0..SEEN).map(|n| format!("w{n} POST /v1/chat/completions 200 ok")).collect();
+    ensure!(said == want, "{said:#?} instead of {want:#?}: {records:#?}");
+    Ok(())
+}

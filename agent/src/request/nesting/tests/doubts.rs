@@ -158,3 +158,47 @@ fn what_comes_back_to_the_same_port_is_a_request_of_its_own() {
         assert_eq!(rig.told(), want, "{port}");
     }
 }
+
+/// An engine that generates by itself and lets a guard look at what it says: each is a request of its own.
+#[test]
+fn what_interrupts_an_answer_is_a_request_of_its_own() {
+    let streams = |from: u64| {
+        move |e: &mut Exchange| {
+            let event = |ms| ContentEvent { time_ns: ms * MS, tid: 1 };
+            e.first_token_ns = Some(from * MS);
+            e.content = (0..5).map(|n| event(from + 10 * n)).collect();
+        }
+    };
+    // When the guard is asked, when the engine's stream begins, and what is told.
+    let cases: [(u64, u64, &[&str], Option<u64>); 3] = [
+        (150, 140, &["1", "0"], None),
+        // Before the first token: within the request, and not where its tokens come from.
+        (110, 140, &["0: 1 @ 2?"], None),
+        // While its answer comes, the one in front hands it on.
+        (110, 115, &["0: 1 @ 2"], Some(3)),
+    ];
+    for (asked_ms, from, want, tokens) in cases {
+        let mut rig = Rig::default();
+        rig.read(0, ENGINE, 100, None, nothing);
+        rig.read(1, ROUTER, asked_ms, Some(ENGINE), nothing);
+        rig.finish(1, asked_ms + 10, |e| e.output_tokens = Some(3));
+        rig.finish(0, 200, streams(from));
+        assert_eq!(
+            (rig.told(), rig.last().exchange.output_tokens),
+            (want.iter().map(|&t| t.to_owned()).collect(), tokens)
+        );
+    }
+}
+
+/// A guard of another model tells tokens of its own; a proxy that renames a model hands them on.
+#[test]
+fn tokens_of_another_model_are_not_the_answer_s() {
+    for (max_tokens, want, tokens) in [(7, "0: 1 @ 3", Some(9)), (8, "0: 1 @ 3?", None)] {
+        let mut rig = Rig::default();
+        rig.read(0, NGINX, 100, None, asked("a", 7));
+        rig.read(1, ENGINE, 110, Some(NGINX), asked("b", max_tokens));
+        rig.finish(1, 200, |e| e.output_tokens = Some(9));
+        rig.finish(0, 201, nothing);
+        assert_eq!((rig.told(), rig.last().exchange.output_tokens), (vec![want.to_owned()], tokens));
+    }
+}
