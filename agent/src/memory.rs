@@ -5,6 +5,7 @@
 //! | [`process`] | what a memory call does to its process's ledger |
 //! | [`book`], [`blocks`], [`physical`], [`pool`] | sums by kind; addresses, handles and pools behind them |
 //! | [`here`] | what a process holds of one device, and what happened to it there |
+//! | [`exports`] | blocks that other processes may reach |
 //! | [`places`], [`sight`] | on which device a context is; how much of that is free |
 //! | [`cause`], [`failure`], [`pending`] | why an allocation failed |
 //! | [`storm`] | allocators that free and retry |
@@ -21,6 +22,7 @@ mod blocks;
 mod book;
 mod cause;
 mod displaced;
+mod exports;
 mod failure;
 mod here;
 mod pending;
@@ -49,9 +51,10 @@ use crate::{
     health::Health,
     placement::Placements,
 };
+use exports::Exports;
 use failure::OUT_OF_MEMORY;
 use pending::Pending;
-use process::{Effect, Process};
+use process::{Beside, Effect, Process};
 use sight::{Seen, Sight, Span};
 
 /// Processes with a ledger.
@@ -100,6 +103,7 @@ pub struct Ledgers {
     uuids: Vec<String>,
     sights: BTreeMap<Place, Sight>,
     pending: Vec<Pending>,
+    exports: Exports,
     /// Names of the rows of the CUDA table.
     rows: Vec<String>,
     /// Blocks, pieces and mappings of all processes.
@@ -153,12 +157,12 @@ impl Ledgers {
         if !self.processes.contains_key(&pid) && !self.has_place(call.header.time_ns, from) {
             return health.limit("memory_processes");
         }
-        let has_room = self.blocks < MAX_BLOCKS;
+        let beside = Beside { has_room: self.blocks < MAX_BLOCKS, exported: self.exports.bytes(call.other) };
         let book = usize::from(self.processes.entry(pid).or_default().book(call.context));
         let place = self.place(pid, book, call.header.time_ns, from);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let (before, was_capped) = (process.kept(), process.is_capped);
-        let effect = process.apply(call, has_room);
+        let effect = process.apply(call, beside);
         self.blocks = (self.blocks + process.kept()).saturating_sub(before);
         if process.is_capped && !was_capped {
             health.limit("memory_blocks");
@@ -239,6 +243,11 @@ impl Ledgers {
                 self.storms(pid, storm);
             }
             Effect::Freed(bytes) => process.storms.freed(tid, bytes, at_ns),
+            Effect::Exported(bytes) => {
+                if !self.exports.add(call.other, bytes) {
+                    health.limit("memory_exports");
+                }
+            }
             Effect::Failed(kind, bytes) => {
                 if call.result == OUT_OF_MEMORY && kind != Kind::Host {
                     process.storms.failed(tid, place, bytes, at_ns);

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use wire::cuda;
 
 pub use neighbours::{Neighbour, Neighbours, Party};
-pub use view::{Active, Contention, OnDevice, ProcessOnGpu, View};
+pub use view::{Active, Contention, OnDevice, Overlap, ProcessOnGpu, View};
 
 use crate::{
     contention::Matrix,
@@ -58,10 +58,10 @@ pub struct Occupancy {
     matrices: BTreeMap<String, Matrix>,
     /// Requests by key of the service.
     requests: BTreeMap<String, Requests>,
-    /// ns, by device, role and workload.
-    active: BTreeMap<(String, Role, String), u64>,
-    /// ns, by device, victim and aggressor.
-    overlaps: BTreeMap<(String, String, String), u64>,
+    /// ns, by device, role and workload, and whether the device is inferred.
+    active: BTreeMap<(String, Role, String, bool), u64>,
+    /// ns, by device, victim and aggressor, and whether that either of them is on the device is inferred.
+    overlaps: BTreeMap<(String, String, String, bool), u64>,
     neighbours: Neighbours,
     next_round_ns: u64,
     view: View,
@@ -71,6 +71,18 @@ impl Occupancy {
     /// Which device contexts are on.
     pub fn placements(&self) -> &Placements {
         &self.placements
+    }
+
+    /// Processes of a service (by key), as far as any is known.
+    pub(crate) fn of_service(&self, service: &str) -> impl Iterator<Item = u32> {
+        let of = self.processes.iter().filter(move |(_, process)| process.service == service);
+        of.map(|(pid, _)| *pid)
+    }
+
+    /// Devices on which the process had steps since `from_ns`, as far as that is certain.
+    pub(crate) fn devices(&self, pid: u32, from_ns: u64) -> impl Iterator<Item = &str> {
+        let process = self.processes.get(&pid).filter(|process| process.last_ns >= from_ns);
+        process.into_iter().flat_map(Process::sure_devices)
     }
 
     /// Takes what says something of processes and devices. Called before the event is used up by tracking.
@@ -220,9 +232,9 @@ impl Occupancy {
     fn place(&mut self, now_ns: u64, devices: &Devices, health: &mut Health) {
         let Self { placements, processes, matrices, active, .. } = self;
         let given_up = now_ns.saturating_sub(UNPLACED_NS);
-        let others = |key: Option<(String, Role, String)>| {
+        let others = |key: Option<(String, Role, String, bool)>| {
             let device = key.map_or_else(|| OTHER.to_owned(), |(device, ..)| device);
-            (device, Role::Unknown, OTHER.to_owned())
+            (device, Role::Unknown, OTHER.to_owned(), true)
         };
         for (pid, process) in processes {
             for (context, lane) in &mut process.lanes {
@@ -243,7 +255,9 @@ impl Occupancy {
                 if ns > 0 {
                     lane.active_ns += ns;
                     let device = name.unwrap_or_else(|| UNKNOWN.to_owned());
-                    add(active, (device, process.role, process.workload.clone()), others, ns);
+                    let is_inferred = lane.place.as_ref().is_some_and(|place| place.known.is_inferred());
+                    let key = (device, process.role, process.workload.clone(), is_inferred);
+                    add(active, key, others, ns);
                 }
             }
         }
@@ -255,15 +269,19 @@ impl Occupancy {
         evaluate: impl Fn(&mut Matrix, &mut Health) -> Vec<(u32, u32, u64)>,
     ) {
         let Self { matrices, processes, overlaps, .. } = self;
-        let name = |pid| processes.get(&pid).map_or(UNKNOWN, |process| &*process.workload).to_owned();
-        let others = |key: Option<(String, String, String)>| {
+        let others = |key: Option<(String, String, String, bool)>| {
             let device = key.map_or_else(|| OTHER.to_owned(), |(device, ..)| device);
-            (device, OTHER.to_owned(), OTHER.to_owned())
+            (device, OTHER.to_owned(), OTHER.to_owned(), true)
         };
         for (device, matrix) in matrices {
             for (one, other, ns) in evaluate(matrix, health) {
-                for (victim, aggressor) in [(one, other), (other, one)] {
-                    add(overlaps, (device.clone(), name(victim), name(aggressor)), others, ns);
+                let of = |pid: u32| Some((pid, processes.get(&pid)?));
+                let is_inferred =
+                    [one, other].into_iter().filter_map(of).any(|(_, process)| process.is_inferred(device));
+                let [one, other] = labels([of(one), of(other)]);
+                for (victim, aggressor) in [(&one, &other), (&other, &one)] {
+                    let key = (device.clone(), victim.clone(), aggressor.clone(), is_inferred);
+                    add(overlaps, key, others, ns);
                 }
             }
         }
@@ -279,6 +297,19 @@ impl Occupancy {
         // Instances of a divided GPU come and go, each with a UUID of its own.
         self.matrices.retain(|_, matrix| !matrix.is_empty());
     }
+}
+
+/// What two processes are called as labels: by their services, and where two services have one name, by their places too.
+fn labels(two: [Option<(u32, &Process)>; 2]) -> [String; 2] {
+    let known =
+        two.map(|one| one.map_or(["", UNKNOWN], |(_, process)| [&process.service, &process.workload]));
+    let [[one_key, one_name], [other_key, other_name]] = known;
+    let is_same = one_name == other_name && one_key != other_key;
+    two.map(|one| match one {
+        Some((pid, process)) if is_same => format!("{}@{}", process.workload, process.at(pid)),
+        Some((_, process)) => process.workload.clone(),
+        None => UNKNOWN.to_owned(),
+    })
 }
 
 /// The processes of a device, if it is known and there is room.

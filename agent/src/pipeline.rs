@@ -1,6 +1,7 @@
 //! The loop's body over one closed enum of events, and the only owner of the core's state.
 
 mod delivery;
+mod gpus;
 
 use delivery::Deliveries;
 
@@ -140,19 +141,21 @@ impl Pipeline {
             let expired = limit.map(|limit| self.deliveries.expired(limit, &mut self.health));
             let expired = expired.into_iter().flatten();
             out.extend(expired.map(|ended| request(ended, &self.tracker, &mut self.health)));
-            self.count_requests(&out[before..]);
+            self.count_requests(&mut out[before..]);
             self.pass(time);
         }
         // Its room is used again.
         self.tracked = news;
     }
 
-    fn count_requests(&mut self, out: &[Output]) {
+    fn count_requests(&mut self, out: &mut [Output]) {
         for output in out {
             if let Output::Request(record) = output {
                 let last_ns = record.t_last_byte_out_ns.or(record.t_first_byte_in_ns).unwrap_or(0);
                 let key = |pid| self.tracker.service_key_at(pid, last_ns);
-                self.occupancy.request(record, key(record.pid), record.inner_pid.and_then(key));
+                let services = [key(record.pid), record.inner_pid.and_then(key)];
+                self.occupancy.request(record, services[0], services[1]);
+                gpus::fill(record, services, &self.occupancy, &self.coverage, &self.devices);
             }
         }
     }

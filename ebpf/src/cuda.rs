@@ -35,7 +35,7 @@ use crate::maps::{
     RESOLVE_CALLS, SCOPE, SYNC_CALLS, own_tgid, watches_all,
 };
 use crate::process;
-use crate::scope::Task;
+use crate::scope::{Task, scope_of};
 
 /// match: `CUresult cuLaunchKernel(CUfunction, 6 x unsigned, unsigned shared, CUstream, void **, void **)`,
 /// `cuLaunchKernelEx(const CUlaunchConfig *, ...)`, `cuGraphLaunch(CUgraphExec, CUstream)`
@@ -232,8 +232,25 @@ fn is_in_a_call(task: Task) -> bool {
 pub(crate) fn forget_process(tgid: u32) {
     list::forget(tgid);
     memory::forget(tgid);
-    context::forget(Task::leader(tgid));
+    if scope_of(tgid) != 0 {
+        context::forget_process(tgid);
+    } else {
+        context::forget(Task::leader(tgid));
+    }
     let _ = NESTING.remove(tgid);
+}
+
+/// A child has its parent's libraries where the parent has them.
+pub(crate) fn inherit(parent: u32, child: u32) {
+    // SAFETY: plain numbers, written as a whole by the agent.
+    if let Some(ranges) = unsafe { NESTING.get(parent) } {
+        let _ = NESTING.insert(child, ranges, 0);
+    }
+}
+
+/// Tells what a thread of a watched process leaves that nobody but it can use.
+pub(crate) fn end_thread(task: Task) {
+    context::end_streams(task);
 }
 
 /// Drops the calls that a thread was in.
@@ -246,18 +263,21 @@ pub(crate) fn forget_thread(task: Task) {
     let _ = RARE_CALLS.remove(task.0);
     let _ = RESOLVE_CALLS.remove(task.0);
     let _ = DEPTHS.remove(task.0);
-    if task.is_leader() {
-        memory::forget(task.tgid());
-    }
+}
+
+/// Drops what is noted of every process, watched or not: its last thread ends.
+pub(crate) fn forget_any(tgid: u32) {
+    memory::forget(tgid);
+    let _ = CUDA_SEEN.remove(tgid);
 }
 
 /// Initial values of map entries, too large for the stack of a uprobe program.
-static ZERO: [u64; 128] = [0; 128];
+static ZERO: [u64; 192] = [0; 192];
 
 /// A value of zero bytes. Only for types for which that is a value: atomics, numbers, and arrays of them.
 #[inline(always)]
 pub(crate) fn zeroed<T>() -> &'static T {
-    const { assert!(size_of::<T>() <= size_of::<[u64; 128]>() && align_of::<T>() <= 8) };
+    const { assert!(size_of::<T>() <= size_of::<[u64; 192]>() && align_of::<T>() <= 8) };
     // SAFETY: large enough, aligned, and all zero bytes; helpers only copy it.
     unsafe { &*(&raw const ZERO).cast::<T>() }
 }

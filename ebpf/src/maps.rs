@@ -15,7 +15,7 @@ use crate::atomic::Word;
 use crate::cuda::begin::BeginCall;
 use crate::cuda::call::{MemoryCall, SyncCall};
 use crate::cuda::clock::Clock;
-use crate::cuda::context::{ContextCall, Contexts};
+use crate::cuda::context::{ContextCall, Contexts, Said};
 use crate::cuda::list::StreamList;
 use crate::cuda::nest::LastEntry;
 use crate::cuda::query::QueryCall;
@@ -104,9 +104,14 @@ pub(crate) static CONTEXTS: HashMap<u64, Contexts> = HashMap::with_max_entries(8
 #[map]
 pub(crate) static CONTEXT_CALLS: HashMap<u64, ContextCall> = HashMap::with_max_entries(1024, 0);
 
-/// What a process was last told of a device, see [`crate::cuda::context`] -> when, ns.
+/// What a process was last told of a device, see [`crate::cuda::context`].
 #[map]
-pub(crate) static CONTEXTS_SAID: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
+pub(crate) static CONTEXTS_SAID: LruHashMap<u64, Said> = LruHashMap::with_max_entries(4096, 0);
+
+/// tgid -> when a watched process, or an image of one, ended that had it, ns.
+#[map]
+pub(crate) static IMAGES: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4096, 0);
+
 /// Thread (`pid_tgid`) -> the rare call it is in.
 #[map]
 pub(crate) static RARE_CALLS: HashMap<u64, RareCall> = HashMap::with_max_entries(4096, 0);

@@ -56,6 +56,7 @@ fn fork(ctx: &RawTracePointContext) -> Outcome {
     }
     let child = new_process(ctx.arg(1)).ok_or(Stop::Quiet)?;
     SCOPE.insert(child, bits & !SCOPE_PATHS, 0).map_err(|_| Counter::MapFull)?;
+    cuda::inherit(parent.tgid(), child);
     emit(Kind::Fork, parent, child, 0)
 }
 
@@ -82,17 +83,18 @@ pub(crate) fn process_exit(ctx: RawTracePointContext) -> u32 {
 
 fn exit(ended: *const u8) -> Outcome {
     let task = Task::current();
+    if scope_of(task.tgid()) != 0 {
+        cuda::end_thread(task);
+    }
     cuda::forget_thread(task);
     tls::forget_thread(task);
-    if task.is_leader() {
-        // Another process may get the number without an exec.
-        let _ = CUDA_SEEN.remove(task.tgid());
-    }
-    if scope_of(task.tgid()) == 0 {
+    if !is_last(task, ended) {
         return Err(Stop::Quiet);
     }
-    if !is_last(task, ended) {
-        return Ok(());
+    // Another process may get the number without an exec.
+    cuda::forget_any(task.tgid());
+    if scope_of(task.tgid()) == 0 {
+        return Err(Stop::Quiet);
     }
     cuda::forget_process(task.tgid());
     let _ = SCOPE.remove(task.tgid());

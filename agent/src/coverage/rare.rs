@@ -7,6 +7,8 @@ use wire::{cookie::Class, rare::Rare};
 
 /// Calls that are kept of one process.
 const KEPT: usize = 8;
+/// Loads of which the time is kept of one process: a framework loads some hundred modules when it starts.
+const LOADS: usize = 1024;
 
 /// What a rare call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,6 +62,8 @@ pub struct RareCalls {
     pub total_ns: u64,
     /// The last ones, oldest first.
     pub last: VecDeque<RareCall>,
+    /// Begin and end of the last loads and compilations, by their ends.
+    loads: VecDeque<(u64, u64)>,
 }
 
 impl RareCalls {
@@ -68,9 +72,20 @@ impl RareCalls {
         let end_ns = rare.header.time_ns;
         self.count += 1;
         self.total_ns += end_ns.saturating_sub(rare.enter_ns);
+        if matches!(kind, RareKind::ModuleLoad | RareKind::LibraryLoad | RareKind::Link) {
+            if self.loads.len() == LOADS {
+                self.loads.pop_front();
+            }
+            self.loads.push_back((rare.enter_ns, end_ns));
+        }
         if self.last.len() == KEPT {
             self.last.pop_front();
         }
         self.last.push_back(RareCall { kind, begin_ns: rare.enter_ns, end_ns, result: rare.result });
+    }
+    /// Loads and compilations that went on within `[from, to]`: begin and end of each, within that.
+    pub fn loads(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.loads.iter().filter(move |(begin, end)| *begin < to && *end > from);
+        all.map(move |(begin, end)| ((*begin).max(from), (*end).min(to)))
     }
 }

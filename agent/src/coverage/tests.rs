@@ -67,7 +67,8 @@ fn work_without_a_call_is_blind_and_nothing_else_is() {
     assert_eq!(blind(busy(&[7], 90), [10]), [10]);
     assert_eq!(blind((1..=5).map(|at| usage(at * S, 90, &[7])), [5, 8]), [8], "after five seconds");
     assert!(blind(busy(&[7], 0), [10]).is_empty(), "nothing runs");
-    assert!(blind(busy(&[7, 8], 90), [10]).is_empty(), "whose work is it?");
+    assert_eq!(blind(busy(&[7, 8], 90), [10]), [10], "one of the two");
+    assert!(blind([step(S, 8)].into_iter().chain(busy(&[7, 8], 90)), [10]).is_empty(), "the other's work");
     assert!(blind(busy(&[8], 90), [10]).is_empty(), "another's work");
     assert!(blind(busy(&[7], 90), [20]).is_empty(), "a word that counts no more");
     assert!(blind(busy(&[7], 90).chain([step(10 * S, 7)]), [10, 13]).is_empty(), "it is seen");
@@ -153,4 +154,36 @@ fn rare_calls_are_counted_and_the_last_are_kept() {
     let rare = &coverage.get(7).unwrap().rare;
     assert_eq!((rare.count, rare.total_ns, rare.last.len()), (20, 10_000, 8));
     assert_eq!((rare.last[0].begin_ns, rare.last[7].kind), (13 * S, RareKind::Link));
+}
+
+#[test]
+fn where_a_device_does_not_say_whether_it_works_memory_that_grows_without_a_call_tells() {
+    let told = |at_ns: u64, bytes: u64| {
+        let Event::Observation(stamp, mut observation) = usage(at_ns, 0, &[7]) else { unreachable!() };
+        if let Observation::Nvml(NvmlSeen::Usage(usage)) = &mut *observation {
+            usage.utilization_percent = None;
+            usage.processes.as_mut().unwrap()[0].used_memory = Some(bytes);
+        }
+        Event::Observation(stamp, observation)
+    };
+    let mapped = || {
+        Observation::Process(ProcessSeen {
+            pid: 7,
+            start_ticks: 5,
+            comm: "a".into(),
+            service: "a".into(),
+            service_name: "a".into(),
+            container: None,
+            cuda: true,
+            ports: Vec::new(),
+        })
+    };
+    let run = |grows_at: u64, extra: Option<Event<'static>>| {
+        let words = (1..=30).map(move |at| told(at * S, if at >= grows_at { 200 } else { 100 }));
+        blind([observed(S / 2, mapped())].into_iter().chain(extra).chain(words), [30])
+    };
+    assert_eq!(run(20, None), [30]);
+    assert!(run(40, None).is_empty(), "it never grew");
+    assert!(run(3, None).is_empty(), "its driver was attached to a moment before");
+    assert!(run(20, Some(step(S, 7))).is_empty(), "its calls are seen");
 }

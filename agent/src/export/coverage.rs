@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{metrics::Id, prometheus::Metrics, snapshot::Snapshot};
 use crate::{
-    coverage::{Process, RareKind},
+    coverage::{Because, Process, RareKind},
     export::json,
     probe::status::{Path, Reach},
 };
@@ -95,11 +95,8 @@ fn covered(pid: u32, reach: Option<&Reach>, process: Option<&Process>, now_ns: u
     let age_s = |at_ns: u64| now_ns.saturating_sub(at_ns) as f64 / 1e9;
     let blind = process.and_then(|process| process.blind_since(now_ns));
     let state = match blind {
-        Some((since_ns, device)) => {
-            missing.push(format!(
-                "NVML shows work on {device} for {:.0} s and no call of it was seen in that time: its driver has another name, or is built in",
-                age_s(since_ns)
-            ));
+        Some((since_ns, device, because)) => {
+            missing.push(blind_sentence(age_s(since_ns), device, because));
             Sight::Blind
         }
         None if last_ns.is_some() || !paths.is_empty() => Sight::Seen,
@@ -108,6 +105,22 @@ fn covered(pid: u32, reach: Option<&Reach>, process: Option<&Process>, now_ns: u
     let comm = process.and_then(|process| process.comm.clone());
     let rare = process.filter(|process| process.rare.count > 0).map(rare);
     Covered { pid, comm, service: None, state, paths, missing, last_s: last_ns.map(age_s), rare }
+}
+
+fn blind_sentence(seconds: f64, device: &str, because: Because) -> String {
+    let shown = match because {
+        Because::Alone => {
+            format!("NVML shows work on {device} for {seconds:.0} s and no call of it was seen")
+        }
+        Because::OneOf(processes) => format!(
+            "NVML shows work on {device} for {seconds:.0} s and no call of any of the {processes} processes there was \
+             seen"
+        ),
+        Because::Grew => format!(
+            "NVML showed its memory on {device} grow, and for {seconds:.0} s and before that no call of it was seen"
+        ),
+    };
+    shown + ": its driver has another name, or is built in"
 }
 
 fn rare(process: &Process) -> Rare {

@@ -141,11 +141,11 @@ metrics! {
         "1 while this holds the clocks of a device back; being idle is not among the reasons";
     GpuXid "gpu_xid_errors_total" Counter, None, &["device", "xid"],
         "Errors (XID) that the driver reported of a device; several within a second can be counted as the last of them";
-    GpuProcessActive "gpu_process_active_seconds_total" Counter, Seconds, &["device", "role", "workload"],
+    GpuProcessActive "gpu_process_active_seconds_total" Counter, Seconds, &["device", "role", "workload", "inferred"],
         "Time from the first launch of a step to its result, overlaps of one process counted once: an upper bound of the time in which it kept the device busy";
-    GpuContentionOverlap "gpu_contention_overlap_seconds_total" Counter, Seconds, &["device", "victim", "aggressor"],
+    GpuContentionOverlap "gpu_contention_overlap_seconds_total" Counter, Seconds, &["device", "victim", "aggressor", "inferred"],
         "Time in which processes of both workloads had work on the device; each is counted as the victim of the other";
-    GpuContentionInflation "gpu_contention_inflation_ratio" Gauge, None, &["device", "victim", "aggressor"],
+    GpuContentionInflation "gpu_contention_inflation_ratio" Gauge, None, &["device", "victim", "aggressor", "inferred"],
         "Median time of the victim's steps while the other had work on the device over that of like steps alone; absent without enough of both";
     NvmlState "stagelens_nvml_state" Gauge, None, &["state"],
         "1 for the state in which NVML is: off, on, unavailable, released";

@@ -70,22 +70,28 @@ impl Blocks {
         None
     }
 
-    /// Takes a block out.
-    pub(super) fn remove(&mut self, address: u64) -> Freed {
+    /// The block at an address.
+    pub(super) fn get(&self, address: u64) -> Option<&Block> {
+        self.by_address.get(&address)
+    }
+
+    /// Takes a block out. If it is not kept, it is one that `may_be` is true of.
+    pub(super) fn remove(&mut self, address: u64, may_be: impl Fn(Kind) -> bool) -> Freed {
         match self.by_address.remove(&address) {
             Some(block) => Freed::Block(block),
-            None => self.take_unkept().map_or(Freed::Unknown, Freed::Unkept),
+            None => self.take_unkept(may_be).map_or(Freed::Unknown, Freed::Unkept),
         }
     }
 
-    fn take_unkept(&mut self) -> Option<Block> {
-        let (count, sum) = self.unkept.last_mut()?;
+    fn take_unkept(&mut self, may_be: impl Fn(Kind) -> bool) -> Option<Block> {
+        let at = self.unkept.iter().rposition(|(_, sum)| may_be(sum.kind))?;
+        let (count, sum) = &mut self.unkept[at];
         let bytes = sum.bytes / (*count).max(1);
         let block = Block { bytes, ..*sum };
         *count -= 1;
         sum.bytes -= bytes;
         if *count == 0 {
-            self.unkept.pop();
+            self.unkept.remove(at);
         }
         Some(block)
     }

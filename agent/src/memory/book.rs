@@ -48,10 +48,21 @@ pub struct Counts {
     pub unknown_frees: u64,
     /// Frees that the driver refused, as of what is freed already.
     pub failed_frees: u64,
+    /// Calls in stream order that went into a graph, and gave or freed nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub captured: u64,
+    /// Addresses of other processes' memory of which the size is not known: their making was not seen.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unsized_imports: u64,
     /// Time in calls that allocate, ns.
     pub alloc_ns: u64,
     /// Time in calls that free, ns.
     pub free_ns: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Counts {
@@ -61,6 +72,8 @@ impl Counts {
         self.failures += other.failures;
         self.unknown_frees += other.unknown_frees;
         self.failed_frees += other.failed_frees;
+        self.captured += other.captured;
+        self.unsized_imports += other.unsized_imports;
         self.alloc_ns += other.alloc_ns;
         self.free_ns += other.free_ns;
     }

@@ -85,9 +85,15 @@ impl Physical {
 
     /// Maps, unless the handle is unknown or there is no room. Of memory of another process the size is not told before:
     /// returned is by how much it turns out to be larger than was known, with the piece.
-    pub(super) fn map(&mut self, address: u64, bytes: u64, handle: u64) -> Option<(Piece, u64)> {
+    pub(super) fn map(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        handle: u64,
+        has_room: bool,
+    ) -> Option<(Piece, u64)> {
         let (number, _) = *self.by_handle.get(&handle)?;
-        if self.mappings.len() >= KEPT {
+        if self.mappings.len() >= KEPT || !has_room {
             return None;
         }
         let piece = self.pieces.get_mut(&number)?;
@@ -127,7 +133,7 @@ mod tests {
     fn a_piece_lives_until_its_last_handle_and_its_last_mapping_are_gone() {
         let mut physical = Physical::default();
         assert!(physical.create(7, 100, 0, Kind::Vmm));
-        assert!(physical.map(1000, 100, 7).is_some() && physical.map(2000, 100, 7).is_some());
+        assert!(physical.map(1000, 100, 7, true).is_some() && physical.map(2000, 100, 7, true).is_some());
         assert!(physical.retain(7, 1050), "asked for by an address within it");
         assert_eq!((physical.release(7), physical.release(7)), (Some(None), Some(None)));
         assert_eq!(physical.release(7), None, "it is no handle any more");
@@ -141,7 +147,7 @@ mod tests {
     fn a_handle_that_is_given_again_is_another_piece() {
         let mut physical = Physical::default();
         physical.create(7, 100, 0, Kind::Vmm);
-        physical.map(1000, 100, 7);
+        physical.map(1000, 100, 7, true);
         physical.release(7);
         physical.create(7, 30, 0, Kind::Vmm);
         assert_eq!(physical.release(7).unwrap().unwrap().bytes, 30);
@@ -151,7 +157,7 @@ mod tests {
     #[test]
     fn what_was_made_before_is_unknown() {
         let mut physical = Physical::default();
-        assert!(physical.map(1000, 100, 9).is_none() && !physical.retain(9, 1000));
+        assert!(physical.map(1000, 100, 9, true).is_none() && !physical.retain(9, 1000));
         assert_eq!((physical.release(9), physical.unmap(0, u64::MAX).len()), (None, 0));
     }
 }

@@ -39,12 +39,28 @@ impl Ledgers {
     pub(super) fn device(&mut self, uuid: &str) -> Option<Place> {
         const MAX_DEVICES: usize = 256;
         let at = self.uuids.iter().position(|known| known == uuid).or_else(|| {
-            (self.uuids.len() < MAX_DEVICES).then(|| {
-                self.uuids.push(uuid.to_owned());
-                self.uuids.len() - 1
-            })
+            if self.uuids.len() >= MAX_DEVICES {
+                let at = self.unused_device()?;
+                self.sights.remove(&Place::Device(at));
+                uuid.clone_into(&mut self.uuids[at]);
+                return Some(at);
+            }
+            self.uuids.push(uuid.to_owned());
+            Some(self.uuids.len() - 1)
         });
         at.map(Place::Device)
+    }
+
+    /// A device that nobody holds memory of or waits for any more: instances of divided GPUs come and go.
+    fn unused_device(&self) -> Option<usize> {
+        let is_used = |place: Place| {
+            let held = |process: &super::Process| {
+                process.books.iter().any(|book| book.place == Some(place))
+                    || process.here.contains_key(&place)
+            };
+            self.processes.values().any(held) || self.pending.iter().any(|pending| pending.place == place)
+        };
+        (0..self.uuids.len()).find(|&at| !is_used(Place::Device(at)))
     }
 
     pub(super) fn uuid(&self, place: Place) -> Option<String> {

@@ -1,10 +1,12 @@
 //! One process's ledger: what each memory call does to it.
 
+mod change;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{
     cookie::Class,
-    memory::{CALL_WHOLE, Call, PLACE_DEVICE},
+    memory::{CALL_CAPTURED, CALL_WHOLE, Call, PLACE_DEVICE},
 };
 
 use super::{
@@ -35,8 +37,19 @@ pub(super) enum Effect {
     Freed(u64),
     /// It should have allocated so much and did not.
     Failed(Kind, u64),
+    /// It made a handle for a block of so many bytes.
+    Exported(u64),
     /// Neither.
     None,
+}
+
+/// What is known beside a process's own ledger.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    /// All processes together have fewer blocks than are kept.
+    pub(super) has_room: bool,
+    /// Bytes of the block that another process's handle stands for.
+    pub(super) exported: Option<u64>,
 }
 
 /// Everything known of a process's memory.
@@ -66,15 +79,19 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Takes a call. `has_room` is false when all processes together have as many blocks as are kept.
-    pub(super) fn apply(&mut self, call: &Call, has_room: bool) -> Effect {
+    /// Takes a call.
+    pub(super) fn apply(&mut self, call: &Call, beside: Beside) -> Effect {
         self.is_partial |= call.flags & CALL_WHOLE == 0;
         let book = self.book(call.context);
         let Some(class) = Class::from_u8(call.class) else { return Effect::None };
+        if call.flags & CALL_CAPTURED != 0 {
+            self.at(book).counts.captured += 1;
+            return Effect::None;
+        }
         let effect = match class {
-            class if allocates(class).is_some() => self.allocate(call, class, book, has_room),
+            class if allocates(class).is_some() => self.allocate(call, class, book, beside.has_room),
             class if frees(class) => self.free(call, class),
-            _ => self.change(call, class, book),
+            _ => self.change(call, class, book, beside),
         };
         self.count(call, class, book, effect);
         effect
@@ -125,7 +142,7 @@ impl Process {
         let mut block = Block { bytes: call.bytes, book, pool: 0, kind };
         if kind == Kind::Pool {
             let handle = if class == Class::AllocPool { call.other } else { 0 };
-            let (at, owner, change) = self.pools.take(handle, book, call.bytes);
+            let (at, owner, change) = self.pools.take(handle, self.pool_book(book), call.bytes);
             // It counts with the context of the pool, whichever took it.
             (block.pool, block.book) = (at, owner);
             self.pool_changed(owner, change);
@@ -150,6 +167,14 @@ impl Process {
         }
     }
 
+    /// Place of the context that a device's own pool counts with: every context of the device has the same one.
+    fn pool_book(&self, book: u16) -> u16 {
+        let of = |at: u16| self.books.get(usize::from(at)).and_then(|book| book.place);
+        let Some(place @ Place::Device(_)) = of(book) else { return book };
+        let first = self.books.iter().position(|book| book.place == Some(place));
+        first.and_then(|at| u16::try_from(at).ok()).unwrap_or(book)
+    }
+
     fn pool_changed(&mut self, book: u16, (before, after): Change) {
         self.at(book).pool(before, after);
     }
@@ -170,10 +195,11 @@ impl Process {
             self.drop_block(block);
             return Effect::Freed(block.bytes);
         }
-        match self.blocks.remove(key(call.address, class)) {
+        match self.blocks.remove(key(call.address, class), |kind| kind != Kind::Imported) {
             Freed::Block(block) | Freed::Unkept(block) => {
                 self.drop_block(block);
-                Effect::Freed(block.bytes)
+                // Memory of another process goes back to nobody by that.
+                Effect::Freed(if block.kind == Kind::Imported { 0 } else { block.bytes })
             }
             Freed::Unknown => {
                 self.at(book).counts.unknown_frees += 1;
@@ -199,66 +225,6 @@ impl Process {
         if piece.kind == Kind::Imported { 0 } else { piece.bytes }
     }
 
-    /// Calls that neither allocate nor free by themselves.
-    fn change(&mut self, call: &Call, class: Class, book: u16) -> Effect {
-        if call.result != SUCCESS {
-            return Effect::None;
-        }
-        match class {
-            Class::RetainPhysical => {
-                self.physical.retain(call.address, call.other);
-            }
-            Class::ImportPhysical => {
-                self.physical.create(call.address, 0, book, Kind::Imported);
-            }
-            Class::MapRange => {
-                if let Some((piece, more)) = self.physical.map(call.address, call.bytes, call.other) {
-                    self.at(piece.book).add(Kind::Imported, more);
-                }
-            }
-            Class::UnmapRange => return self.unmap(call),
-            Class::ReserveRange => self.at(book).reserved_addresses += call.bytes,
-            Class::FreeRange => {
-                let book = self.at(book);
-                book.reserved_addresses = book.reserved_addresses.saturating_sub(call.bytes);
-            }
-            Class::ImportAddress => {
-                let block = Block { bytes: 0, book, pool: 0, kind: Kind::Imported };
-                self.blocks.insert(call.address, block, true);
-            }
-            Class::CloseImport => {
-                self.blocks.remove(call.address);
-            }
-            _ => return self.pool(call, class, book),
-        }
-        Effect::None
-    }
-
-    fn unmap(&mut self, call: &Call) -> Effect {
-        let gone = self.physical.unmap(call.address, call.bytes);
-        let bytes: u64 = gone.into_iter().map(|piece| self.ended(piece)).sum();
-        if bytes > 0 { Effect::Freed(bytes) } else { Effect::None }
-    }
-
-    fn pool(&mut self, call: &Call, class: Class, book: u16) -> Effect {
-        let (at, change) = match class {
-            Class::CreatePool => {
-                self.pools.create(call.address, book);
-                return Effect::None;
-            }
-            Class::TrimPool => self.pools.trim(call.address, book, call.bytes),
-            Class::DestroyPool => self.pools.destroy(call.address, book),
-            Class::GetPool => match self.pools.told(call.address, book, call.other, call.bytes) {
-                Some(told) => told,
-                None => return Effect::None,
-            },
-            _ => return Effect::None,
-        };
-        self.pool_changed(at, change);
-        let (before, after) = change;
-        if class == Class::TrimPool && after < before { Effect::Freed(before - after) } else { Effect::None }
-    }
-
     fn count(&mut self, call: &Call, class: Class, book: u16, effect: Effect) {
         let took = call.header.time_ns.saturating_sub(call.enter_ns);
         let counts = &mut self.at(book).counts;
@@ -277,7 +243,7 @@ impl Process {
                 counts.failures += 1;
                 self.remember(call.header.time_ns, bytes, false);
             }
-            Effect::Freed(_) | Effect::None => {}
+            Effect::Freed(_) | Effect::Exported(_) | Effect::None => {}
         }
     }
 

@@ -9,10 +9,12 @@ use super::Place;
 
 /// A retry comes within this of the last attempt, however much is freed meanwhile; afterwards the storm is over.
 const WINDOW_NS: u64 = 5_000_000_000;
+/// Frees that make one: a program may give back a block that it has no more use for, and ask again.
+const MIN_FREES: u64 = 3;
 /// Threads of a process that are followed at once.
 const KEPT: usize = 64;
 
-/// A failed allocation, frees, and at least one retry.
+/// A failed allocation, at least three frees, and at least one retry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Storm {
     /// When the first attempt failed, `CLOCK_MONOTONIC` ns.
@@ -102,7 +104,7 @@ impl Storms {
         let is_it = |storm: &Pending| storm.tid == tid && storm.requested == bytes;
         let at = self.pending.iter().position(|storm| is_it(storm) && at_ns <= storm.last_ns + WINDOW_NS)?;
         let mut storm = self.pending.remove(at);
-        if storm.frees == 0 {
+        if storm.frees < MIN_FREES {
             return None;
         }
         storm.retries += 1;
@@ -114,7 +116,8 @@ impl Storms {
     pub(super) fn expired(&mut self, pid: u32, now_ns: u64) -> Vec<(Place, Storm)> {
         let is_over = |storm: &mut Pending| now_ns > storm.last_ns.saturating_add(WINDOW_NS);
         let over: Vec<Pending> = self.pending.extract_if(.., is_over).collect();
-        over.into_iter().filter(|storm| storm.retries > 0).map(|storm| storm.over(pid, false)).collect()
+        let is_storm = |storm: &Pending| storm.retries > 0 && storm.frees >= MIN_FREES;
+        over.into_iter().filter(is_storm).map(|storm| storm.over(pid, false)).collect()
     }
 
     /// The device that the process was thought to be on is another.
@@ -158,11 +161,12 @@ mod tests {
         storms.freed(1, 5, S + 1);
         storms.freed(2, 50, S + 2);
         storms.failed(1, HERE, 20, S + 3);
-        storms.freed(1, 6, S + 4);
+        storms.freed(1, 5, S + 4);
+        storms.freed(1, 1, S + 4);
         assert_eq!(storms.succeeded(9, 1, 4, S + 5), None, "another size");
         assert_eq!(storms.succeeded(9, 2, 20, S + 5), None, "another thread");
         let (_, storm) = storms.succeeded(9, 1, 20, 2 * S).unwrap();
-        assert_eq!((storm.retries, storm.frees, storm.freed_bytes, storm.succeeded), (2, 2, 11, true));
+        assert_eq!((storm.retries, storm.frees, storm.freed_bytes, storm.succeeded), (2, 3, 11, true));
         assert!((storm.duration_s - 1.0).abs() < 1e-9);
         assert!(storms.is_idle());
     }
@@ -171,13 +175,13 @@ mod tests {
     fn one_that_fails_again_and_gives_up() {
         let mut storms = Storms::default();
         storms.failed(1, HERE, 20, 0);
-        storms.freed(1, 5, 1);
+        (0..3).for_each(|_| storms.freed(1, 5, 1));
         storms.failed(1, HERE, 20, 2);
         assert!(storms.expired(9, WINDOW_NS).is_empty());
         let over = storms.expired(9, WINDOW_NS + 3);
         assert_eq!(over.len(), 1);
         let storm = &over[0].1;
-        assert_eq!((storm.retries, storm.frees, storm.succeeded), (1, 1, false));
+        assert_eq!((storm.retries, storm.frees, storm.succeeded), (1, 3, false));
     }
 
     #[test]
@@ -187,7 +191,7 @@ mod tests {
             storms.failed(1, HERE, bytes, at_ns);
             storms.freed(1, 5, at_ns);
         }
-        assert!(storms.succeeded(9, 1, 20, 3).is_some());
+        assert!(storms.succeeded(9, 1, 20, 3).is_some(), "frees count for both");
         storms.freed(1, 5, WINDOW_NS);
         assert!(storms.expired(9, WINDOW_NS + 2).is_empty(), "one failure of 30 without a retry");
         assert!(storms.is_idle());
@@ -199,6 +203,10 @@ mod tests {
         // Asks again without giving anything back.
         storms.failed(1, HERE, 20, 0);
         storms.failed(1, HERE, 20, 1);
+        assert_eq!(storms.succeeded(9, 1, 20, 2), None);
+        // Gives back a block or two that it does not need.
+        storms.failed(1, HERE, 20, 0);
+        (0..MIN_FREES - 1).for_each(|_| storms.freed(1, 5, 1));
         assert_eq!(storms.succeeded(9, 1, 20, 2), None);
         // Gives back and does not ask again.
         storms.failed(1, HERE, 20, 3);

@@ -5,7 +5,7 @@ mod ledger;
 
 use wire::{
     Header, Kind as RecordKind,
-    memory::{CALL_WHOLE, PLACE_DEVICE, POOL_RESERVED},
+    memory::{CALL_CAPTURED, CALL_WHOLE, PLACE_DEVICE, POOL_RESERVED},
     process,
 };
 
@@ -28,6 +28,7 @@ struct Rig {
     enter_ns: Option<u64>,
     /// Of the calls that follow.
     context: u64,
+    flags: u8,
 }
 
 impl Rig {
@@ -47,6 +48,7 @@ impl Rig {
             now_ms: 1000,
             enter_ns: None,
             context: 7,
+            flags: CALL_WHOLE,
         }
     }
 
@@ -102,7 +104,7 @@ impl Rig {
         let kind = RecordKind::MemoryCall as u16;
         let header = Header { abi: wire::ABI, kind, len: 72, time_ns, tgid: pid, tid: pid };
         let class = class as u8;
-        let (enter_ns, flags) = (self.enter_ns.take().unwrap_or(time_ns - MS), CALL_WHOLE);
+        let (enter_ns, flags) = (self.enter_ns.take().unwrap_or(time_ns - MS), self.flags);
         let context = self.context;
         let call = Call { header, enter_ns, context, bytes, address, other, row: 0, class, flags, result };
         self.take(&Event::Memory(call))

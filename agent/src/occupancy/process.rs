@@ -178,6 +178,24 @@ impl Process {
         }
     }
 
+    /// That it works on this device could be otherwise.
+    pub(super) fn is_inferred(&self, device: &str) -> bool {
+        let mut places = self.lanes.values().filter_map(|lane| lane.place.as_ref());
+        places.any(|place| place.device == device && place.known.is_inferred())
+    }
+
+    /// Devices on which it had steps, as far as that is certain.
+    pub(super) fn sure_devices(&self) -> impl Iterator<Item = &str> {
+        let places = self.lanes.values().filter_map(|lane| lane.place.as_ref());
+        places.filter(|place| !place.known.is_inferred()).map(|place| &*place.device)
+    }
+
+    /// Where it is, in a word: what tells it from another of its name.
+    pub(super) fn at(&self, pid: u32) -> String {
+        let short = |id: &String| id.get(..12).unwrap_or(id).to_owned();
+        self.container.as_ref().map_or_else(|| pid.to_string(), short)
+    }
+
     /// Steps with launches.
     pub(super) fn steps(&self) -> u64 {
         self.steps

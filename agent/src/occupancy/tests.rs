@@ -281,3 +281,32 @@ fn processes_are_bounded() {
     }
     assert_eq!((rig.occupancy.processes.len(), rig.health.limits["occupancy_processes"]), (MAX_PROCESSES, 2));
 }
+
+#[test]
+fn two_services_of_one_name_are_told_apart_and_what_is_inferred_is_said() {
+    let mut rig = Rig::new(2);
+    // Another service of the server's name.
+    rig.tell(Observation::Process(ProcessSeen {
+        pid: JOB,
+        start_ticks: 1,
+        comm: "server".into(),
+        service: "job".into(),
+        service_name: "server".into(),
+        container: Some("0123456789abcdef".into()),
+        cuda: true,
+        ports: Vec::new(),
+    }));
+    rig.proc(SERVER, 1, Vec::new());
+    rig.proc(JOB, 1, train());
+    rig.play();
+    let view = rig.occupancy.view();
+    let mut labels: Vec<_> =
+        view.overlaps.iter().map(|one| (&*one.victim, &*one.aggressor, one.inferred)).collect();
+    labels.sort_unstable();
+    assert_eq!(
+        labels,
+        [("server@0123456789ab", "server@10", true), ("server@10", "server@0123456789ab", true)]
+    );
+    assert!(view.contention["GPU-1"].iter().all(|pair| pair.inferred), "by the environment alone");
+    assert!(view.active.iter().all(|one| one.inferred));
+}

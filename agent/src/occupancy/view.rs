@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Neighbour, Occupancy, Party, process::Process};
+use super::{Neighbour, Occupancy, Party, labels, process::Process};
 use crate::{
     contention::{Pair, Verdict},
     placement::Known,
@@ -18,8 +18,8 @@ pub struct View {
     pub processes: Vec<ProcessOnGpu>,
     /// Who stood in whose way, by device.
     pub contention: BTreeMap<String, Vec<Contention>>,
-    /// Overlap of workloads since the agent has watched, seconds: device, victim, aggressor.
-    pub overlaps: Vec<([String; 3], f64)>,
+    /// Overlap of workloads since the agent has watched.
+    pub overlaps: Vec<Overlap>,
     /// Active time of workloads.
     pub active: Vec<Active>,
     /// Training jobs beside inference servers, oldest first.
@@ -54,6 +54,21 @@ pub struct OnDevice {
     pub waits: u64,
 }
 
+/// How long two workloads had work on a device at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlap {
+    /// Device.
+    pub device: String,
+    /// Labels of the two.
+    pub victim: String,
+    /// Likewise.
+    pub aggressor: String,
+    /// That both are on the device could be otherwise.
+    pub inferred: bool,
+    /// Seconds.
+    pub seconds: f64,
+}
+
 /// Active time of a workload on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Active {
@@ -63,6 +78,8 @@ pub struct Active {
     pub role: Role,
     /// Service.
     pub workload: String,
+    /// It could be another device.
+    pub inferred: bool,
     /// Seconds.
     pub seconds: f64,
 }
@@ -85,6 +102,12 @@ pub struct Contention {
     pub company_steps: u64,
     /// What that says.
     pub verdict: Verdict,
+    /// That both are on the device could be otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inferred: bool,
+    /// What the two are called in metrics.
+    #[serde(skip)]
+    pub labels: [String; 2],
 }
 
 impl Occupancy {
@@ -97,17 +120,22 @@ impl Occupancy {
             overlaps: self
                 .overlaps
                 .iter()
-                .map(|((device, victim, aggressor), ns)| {
-                    ([device.clone(), victim.clone(), aggressor.clone()], seconds(*ns))
+                .map(|((device, victim, aggressor, inferred), ns)| Overlap {
+                    device: device.clone(),
+                    victim: victim.clone(),
+                    aggressor: aggressor.clone(),
+                    inferred: *inferred,
+                    seconds: seconds(*ns),
                 })
                 .collect(),
             active: self
                 .active
                 .iter()
-                .map(|((device, role, workload), ns)| Active {
+                .map(|((device, role, workload, inferred), ns)| Active {
                     device: device.clone(),
                     role: *role,
                     workload: workload.clone(),
+                    inferred: *inferred,
                     seconds: seconds(*ns),
                 })
                 .collect(),
@@ -116,15 +144,20 @@ impl Occupancy {
     }
 
     fn contention(&self) -> BTreeMap<String, Vec<Contention>> {
-        let of = |pairs: Vec<Pair>| pairs.into_iter().filter_map(|pair| self.pair(&pair)).collect();
-        self.matrices.iter().map(|(device, matrix)| (device.clone(), of(matrix.pairs()))).collect()
+        let of = |device: &str, pairs: Vec<Pair>| {
+            pairs.into_iter().filter_map(|pair| self.pair(device, &pair)).collect()
+        };
+        self.matrices.iter().map(|(device, matrix)| (device.clone(), of(device, matrix.pairs()))).collect()
     }
 
-    fn pair(&self, pair: &Pair) -> Option<Contention> {
-        let party = |pid| Some(Party::of(pid, self.processes.get(&pid)?));
+    fn pair(&self, device: &str, pair: &Pair) -> Option<Contention> {
+        let of = |pid: u32| Some((pid, self.processes.get(&pid)?));
+        let (victim, aggressor) = (of(pair.victim)?, of(pair.aggressor)?);
         Some(Contention {
-            victim: party(pair.victim)?,
-            aggressor: party(pair.aggressor)?,
+            labels: labels([Some(victim), Some(aggressor)]),
+            inferred: victim.1.is_inferred(device) || aggressor.1.is_inferred(device),
+            victim: Party::of(victim.0, victim.1),
+            aggressor: Party::of(aggressor.0, aggressor.1),
             overlap_s: seconds(pair.overlap_ns),
             inflation_ratio: pair.inflation,
             solo_steps: pair.solo,

@@ -18,6 +18,7 @@ mod query;
 mod rare;
 mod resolve;
 mod runtime;
+mod runtime_memory;
 mod sync;
 
 use wire::{
@@ -97,6 +98,8 @@ impl Row {
             | Class::Copy2D
             | Class::Copy3D
             | Class::CopyBatch
+            | Class::CopyRows
+            | Class::CopyExtent
             | Class::Memset => &[names::PROG_COPY],
             Class::QueryEvent | Class::QueryStream => &[names::PROG_QUERY_ENTER, names::PROG_QUERY_RETURN],
             Class::CaptureBegin | Class::StreamCreate => &[names::PROG_BEGIN_ENTER, names::PROG_BEGIN_RETURN],
@@ -183,6 +186,7 @@ const GROUPS: &[&[Row]] = &[
     resolve::ROWS,
     rare::ROWS,
     runtime::ROWS,
+    runtime_memory::ROWS,
 ];
 
 const LEN: usize = {
@@ -213,9 +217,23 @@ const fn concatenated() -> [Row; LEN] {
     rows
 }
 
-/// The row and symbol of that name; or of the name without what tells variants apart, as it is asked for at run time:
-/// then a symbol that takes the same arguments, for the calling thread's own default stream or not.
-pub fn find(name: &str, own_stream: bool) -> Option<(u16, Symbol)> {
+/// Functions whose plain name means another row from a version of CUDA on (`PFN_…_vNNNNN` of `cudaTypedefs.h`), later
+/// ones first: that row takes other arguments.
+const LATER: &[(&str, u32, &str)] = &[
+    ("cuCtxCreate", 12_050, "cuCtxCreate_v4"),
+    ("cuCtxCreate", 11_040, "cuCtxCreate_v3"),
+    ("cuCtxSynchronize", 13_000, "cuCtxSynchronize_v2"),
+    ("cuGetProcAddress", 12_000, "cuGetProcAddress_v2"),
+    ("cuMemPrefetchAsync", 12_020, "cuMemPrefetchAsync_v2"),
+    ("cuMemcpyBatchAsync", 13_000, "cuMemcpyBatchAsync_v2"),
+];
+
+/// The row and symbol of that name; or of the name without what tells variants apart, as it is asked for at run time,
+/// with a version of CUDA: then a symbol that takes the same arguments, for the calling thread's own default stream or
+/// not.
+pub fn find(name: &str, own_stream: bool, version: u32) -> Option<(u16, Symbol)> {
+    let later = LATER.iter().find(|(plain, since, _)| *plain == name && *since <= version);
+    let name = later.map_or(name, |(.., row)| *row);
     let rows = || (0u16..).zip(TABLE);
     let exact =
         rows().find_map(|(number, row)| Some((number, *row.symbols.iter().find(|s| s.name == name)?)));
@@ -233,10 +251,16 @@ pub fn find(name: &str, own_stream: bool) -> Option<(u16, Symbol)> {
 pub fn is_unknown_variant(name: &str) -> bool {
     let is_of = |row: &Row| {
         let ending = name.strip_prefix(row.name);
-        ending.is_some_and(is_variant_ending) && row.symbols.iter().all(|symbol| symbol.name != name)
+        ending.is_some_and(is_variant_ending) && !is_first_form(name, row)
     };
     let is_known = TABLE.iter().any(|row| row.symbols.iter().any(|symbol| symbol.name == name));
     !is_known && TABLE.iter().any(is_of)
+}
+
+/// The form of a function from before CUDA 3.2, which every driver still exports and nothing is built against: a plain
+/// name, where the row has its second version.
+fn is_first_form(name: &str, row: &Row) -> bool {
+    name == row.name && row.symbols.iter().any(|symbol| symbol.name.strip_prefix(name) == Some("_v2"))
 }
 
 /// Nothing, `_v2`, `_ptsz`, `_v2_ptds` and the like.

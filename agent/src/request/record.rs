@@ -196,6 +196,13 @@ pub struct RequestRecord {
     pub gpu_active_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_wait_s: Option<f64>,
+    /// Kernels loaded or compiled by its service while it went on, and the time in that, counted once; absent where there
+    /// were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module_loads: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module_load_s: Option<f64>,
+    /// NVML's numbers of the GPUs on which its service had steps while it went on, as far as that is certain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

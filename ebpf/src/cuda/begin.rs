@@ -95,6 +95,7 @@ fn stream_made(task: Task, call: &BeginCall) -> Outcome {
         stream.kind.set(kind);
         stream.is_ended.set(0);
         stream.capture.leave();
+        stream.begin_anew();
     }
     Ok(())
 }

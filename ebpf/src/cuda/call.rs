@@ -24,6 +24,8 @@ pub(crate) struct SyncCall {
     pub(crate) is_polled: Word,
     /// The context whose streams it covers, unless it is by `clock`; 0 covers those of all.
     pub(crate) context: Word,
+    /// Where its moments of the streams are, unless it is by `clock`, see [`super::list::take_slot`].
+    pub(crate) slot: Word,
     pub(crate) clock: Clock,
 }
 
@@ -53,6 +55,8 @@ pub(crate) struct MemoryCall {
     pub(crate) is_narrow: Word,
     /// `CALL_ESTIMATED`, or 0.
     pub(crate) is_estimated: Word,
+    /// `CALL_CAPTURED`, or 0.
+    pub(crate) is_captured: Word,
 }
 
 /// A fresh entry for the thread. One that is still there belongs to a call whose return was missed.

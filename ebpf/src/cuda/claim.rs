@@ -38,14 +38,16 @@ impl Claim {
     /// Whether nothing was found.
     #[inline(always)]
     pub(crate) fn is_empty(self) -> bool {
-        self.operations() == 0
+        self.amount() == 0
     }
 
-    #[inline(always)]
-    fn operations(self) -> u64 {
+    /// How much was found, of whatever: the bytes of a copy are asked of the stream before the copy itself, and a wait
+    /// that begins in between takes them alone.
+    #[inline(never)]
+    fn amount(self) -> u64 {
         // SAFETY: the record of `begin`.
         let work = unsafe { &(*self.0).step.work };
-        work.launches + work.graphs + work.copies
+        work.launches + work.graphs + work.copies + work.h2d_bytes + work.d2h_bytes + work.other_bytes
     }
 
     /// Takes all that a wait proved finished.
@@ -66,6 +68,7 @@ impl Claim {
             return;
         }
         if let Some(stream) = find(&mark.stream) {
+            stream.leave_former(&mark.totals);
             self.take(stream, &mark.totals);
         }
     }
@@ -73,9 +76,9 @@ impl Claim {
     /// Takes a stream's work up to a moment.
     #[inline(never)]
     pub(crate) fn take(self, stream: &Stream, until: &Totals) {
-        let (start, before) = (stream.claimed_operations(), self.operations());
+        let (start, before) = (stream.claimed_operations(), self.amount());
         self.take_fields(stream, until);
-        if self.operations() == before {
+        if self.amount() == before {
             return;
         }
         if before != 0 {

@@ -4,7 +4,7 @@ use core::ptr;
 
 use super::capture::Membership;
 use super::query::Polls;
-use super::stream::{Stream, StreamKey, Totals, find};
+use super::stream::{KIND_BLOCKING, Stream, StreamKey, Totals, find};
 use crate::atomic::Word;
 use crate::emit::count;
 use wire::counter::Counter;
@@ -31,6 +31,18 @@ impl Mark {
         self.set_stream(&other.stream);
         if other.is_used() {
             self.totals.copy_from(&other.totals);
+        }
+    }
+
+    /// Holds `other` too. What it has of the same stream may be of a later moment; that is kept, unless the stream has
+    /// begun anew since.
+    #[inline(never)]
+    fn raise_to(&self, other: &Self) {
+        let is_later = |stream: &Stream| stream.totals.operations() < self.totals.operations();
+        if !self.stream.is(&other.stream) || find(&self.stream).is_none_or(is_later) {
+            self.copy_from(other);
+        } else {
+            self.totals.raise_to(&other.totals);
         }
     }
 
@@ -78,6 +90,24 @@ impl Clock {
         for (mine, theirs) in self.dependencies.iter().zip(&stream.dependencies) {
             mine.copy_from(theirs);
         }
+        if stream.kind.get() == KIND_BLOCKING && !key.is_legacy() {
+            self.take_legacy(&StreamKey::legacy(key.tgid, stream.context.get()));
+        }
+    }
+
+    /// Takes what was asked of the legacy stream before the latest operation of this one, which waits for it.
+    #[inline(never)]
+    fn take_legacy(&self, key: &StreamKey) {
+        let Some(legacy) = find(key) else { return };
+        if legacy.is_claimed() {
+            return;
+        }
+        let Some(slot) = slot_for(&self.dependencies, key) else {
+            return self.missed.set(1);
+        };
+        legacy.snapshot(&slot.totals);
+        let is_before = slot.totals.last_ns.get() <= self.own.totals.last_ns.get();
+        slot.set_stream(if is_before { key } else { &StreamKey::NONE });
     }
 
     /// Holds nothing: what was recorded is part of a capture.
@@ -131,23 +161,22 @@ impl Stream {
         if !mark.is_used() || mark.stream.is(key) {
             return;
         }
-        match self.dependency(&mark.stream) {
-            Some(slot) => slot.copy_from(mark),
+        match slot_for(&self.dependencies, &mark.stream) {
+            Some(slot) => slot.raise_to(mark),
             None => {
                 self.missed.set(1);
                 count(Counter::DependencyFull);
             }
         }
     }
+}
 
-    /// The slot for a stream: its own, or an unused one, or one whose work is done.
-    #[inline(never)]
-    fn dependency(&self, stream: &StreamKey) -> Option<&Mark> {
-        let slots = &self.dependencies;
-        slots
-            .iter()
-            .find(|slot| slot.stream.is(stream))
-            .or_else(|| slots.iter().find(|slot| !slot.is_used()))
-            .or_else(|| slots.iter().find(|slot| slot.is_claimed()))
-    }
+/// The slot for a stream: its own, or an unused one, or one whose work is done.
+#[inline(never)]
+fn slot_for<'a>(slots: &'a [Mark; DEPENDENCIES], stream: &StreamKey) -> Option<&'a Mark> {
+    slots
+        .iter()
+        .find(|slot| slot.stream.is(stream))
+        .or_else(|| slots.iter().find(|slot| !slot.is_used()))
+        .or_else(|| slots.iter().find(|slot| slot.is_claimed()))
 }

@@ -13,10 +13,11 @@ use wire::counter::Counter;
 use wire::cuda::Context;
 
 use super::arguments::{Entry, cookie, read};
-use super::{watched, zeroed};
+use super::stream::{StreamKey, find};
+use super::{list, watched, zeroed};
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
-use crate::maps::{CONTEXT_CALLS, CONTEXTS, CONTEXTS_SAID};
+use crate::maps::{CONTEXT_CALLS, CONTEXTS, CONTEXTS_SAID, IMAGES};
 use crate::scope::Task;
 
 const SUCCESS: u32 = 0;
@@ -93,6 +94,41 @@ pub(crate) fn current(task: Task) -> u64 {
     }
 }
 
+/// Ends the default streams that a thread had of its own, in each context it is known to have used: the next tally tells
+/// what they have to tell and drops them.
+#[inline(never)]
+pub(crate) fn end_streams(task: Task) {
+    set_ended(task, 0, 1);
+    // SAFETY: as in `current`.
+    let Some(contexts) = (unsafe { CONTEXTS.get(task.0) }) else { return };
+    for place in &contexts.held {
+        if place.get() != 0 {
+            set_ended(task, place.get(), 1);
+        }
+    }
+}
+
+#[inline(never)]
+fn set_ended(task: Task, context: u64, is_ended: u64) {
+    if let Some(stream) = find(&StreamKey::own(task, context)) {
+        stream.is_ended.set(is_ended);
+    }
+}
+
+/// When the process's number last went to another process or image of which anything was said, ns; 0 for never.
+#[inline(never)]
+fn image_of(tgid: u32) -> u64 {
+    // SAFETY: a single aligned word.
+    unsafe { IMAGES.get(tgid) }.copied().unwrap_or(0)
+}
+
+/// What was said to a process does not hold for what gets its number, or for its next image.
+pub(crate) fn forget_process(tgid: u32) {
+    forget(Task::leader(tgid));
+    // SAFETY: always valid.
+    let _ = IMAGES.insert(tgid, unsafe { bpf_ktime_get_ns() }, 0);
+}
+
 /// Drops what is known of a thread: it ends, or its process has a new image.
 pub(crate) fn forget(task: Task) {
     let _ = CONTEXTS.remove(task.0);
@@ -113,6 +149,8 @@ pub(crate) fn change(entry: Entry) -> Outcome {
         let context = entry.argument(Argument::Object)?;
         if context != 0 {
             contexts.push(context);
+            // Of an earlier thread with this number, it may be the stream of this one now.
+            set_ended(task, context, 0);
         }
     }
     Ok(())
@@ -194,10 +232,34 @@ fn succeeded(task: Task, call: &ContextCall) -> Outcome {
     if is(class, Class::ContextDestroy) {
         destroyed(task, given.context);
     }
-    if was_said(task, class, given.device) {
+    let key = said_key(task, class, given.device);
+    if was_said(key, class, given.context) {
         return Ok(());
     }
-    emit(task, call, &given)
+    let outcome = emit(task, call, &given);
+    if outcome.is_err() {
+        // Not said after all.
+        let _ = CONTEXTS_SAID.remove(key);
+    }
+    outcome
+}
+
+#[inline(always)]
+fn said_key(task: Task, class: u64, device: i32) -> u64 {
+    u64::from(task.tgid()) << 32 | (class & 0xff) << 24 | (device as u64 & 0xff_ffff)
+}
+
+/// What was said last.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Said {
+    /// When, ns.
+    at_ns: u64,
+    /// The context: a primary one that is made again may be another.
+    context: u64,
+    /// When the process began, as far as its number was seen to go to another: what an earlier one was told does not
+    /// count.
+    image_ns: u64,
 }
 
 #[inline(always)]
@@ -211,7 +273,7 @@ fn pointed(call: &ContextCall) -> Result<u64, Stop> {
     read(call.object.get()).ok_or(Stop::Count(Counter::ArgumentUnreadable))
 }
 
-/// It leaves the calling thread's stack if it is on top.
+/// It leaves the calling thread's stack if it is on top, and its streams end with it.
 #[inline(never)]
 fn destroyed(task: Task, context: u64) {
     // SAFETY: as in `current`.
@@ -220,24 +282,32 @@ fn destroyed(task: Task, context: u64) {
     {
         contexts.pop();
     }
+    list::for_each(task.tgid(), |_, stream| {
+        if stream.context.get() == context {
+            stream.is_ended.set(1);
+        }
+    });
 }
 
 /// Whether the process was told the same of the device just now. Some ask for every launch; contexts are made and
 /// destroyed rarely, and each of them counts.
 #[inline(never)]
-fn was_said(task: Task, class: u64, device: i32) -> bool {
+fn was_said(key: u64, class: u64, context: u64) -> bool {
     if is(class, Class::ContextCreate) || is(class, Class::ContextDestroy) {
         return false;
     }
-    let key = u64::from(task.tgid()) << 32 | (class & 0xff) << 24 | (device as u64 & 0xff_ffff);
-    // SAFETY: a single aligned word.
-    let last = unsafe { CONTEXTS_SAID.get(key) }.copied().unwrap_or(0);
     // SAFETY: always valid.
-    let now = unsafe { bpf_ktime_get_ns() };
-    if last != 0 && now - last < SAID_NS {
+    let at_ns = unsafe { bpf_ktime_get_ns() };
+    let image_ns = image_of((key >> 32) as u32);
+    // SAFETY: what two threads write at once is the same but for its time.
+    if let Some(last) = unsafe { CONTEXTS_SAID.get(key) }
+        && last.context == context
+        && last.image_ns == image_ns
+        && at_ns - last.at_ns < SAID_NS
+    {
         return true;
     }
-    let _ = CONTEXTS_SAID.insert(key, now, 0);
+    let _ = CONTEXTS_SAID.insert(key, Said { at_ns, context, image_ns }, 0);
     false
 }
 

@@ -65,6 +65,11 @@ pub(crate) fn account(entry: Entry, stream: &Stream) -> Result<bool, Stop> {
         Class::CopyBatch => {
             batch(stream, entry.argument(Argument::Object)?, entry.argument(Argument::Bytes)?)
         }
+        Class::CopyRows => {
+            let rows = entry.argument(Argument::Object)?;
+            add(stream, field::OTHER, entry.argument(Argument::Bytes)?.wrapping_mul(rows));
+        }
+        Class::CopyExtent => add(stream, field::OTHER, extent(entry.argument(Argument::Object)?)),
         Class::Copy2D | Class::Copy3D => return described(entry, stream, matches!(class, Class::Copy3D)),
         _ => add(stream, field::OTHER, entry.argument(Argument::Bytes)?),
     }
@@ -127,6 +132,15 @@ fn volume(at: u64, has_depth: bool) -> u64 {
     } else {
         word(offset_of!(Copy2D, width)) * word(offset_of!(Copy2D, height))
     }
+}
+
+/// Bytes of a `cudaMemcpy3DParms`; 0 for what cannot be read. Where an array takes part the width counts elements.
+#[inline(never)]
+fn extent(at: u64) -> u64 {
+    /// Behind an array, a position (three words) and a pitched pointer (four), twice.
+    const EXTENT: u64 = 2 * 8 * (1 + 3 + 4);
+    let word = |index: u64| read(at + EXTENT + 8 * index).unwrap_or(0);
+    word(0).wrapping_mul(word(1)).wrapping_mul(word(2))
 }
 
 /// Sizes that are being added up.

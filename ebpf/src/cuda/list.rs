@@ -2,14 +2,20 @@
 
 use wire::counter::Counter;
 
+use super::call::COVER_CLOCK;
 use super::stream::{Stream, StreamKey, find};
 use super::{tally, zeroed};
 use crate::atomic::Word;
 use crate::emit::count;
-use crate::maps::{STREAM_LISTS, STREAMS};
+use crate::maps::{STREAM_LISTS, STREAMS, SYNC_CALLS};
+use crate::scope::Task;
 
 /// Streams of a process that waits for all of them cover.
 const LISTED: u64 = 32;
+/// Waits for all streams of a process that are followed at the same time.
+pub(crate) const WAITS: usize = 4;
+/// The slot of a wait for the streams of a process that has none.
+pub(crate) const NO_STREAMS: u64 = u64::MAX;
 /// Attempts to take or free a place: other threads are at it.
 const ATTEMPTS: u32 = 4;
 
@@ -20,6 +26,8 @@ pub(crate) struct StreamList {
     taken: Word,
     /// Streams that found no place.
     pub(crate) missed: Word,
+    /// Threads (`pid_tgid`) that wait for all streams, by slot; what is left of waits that are over is none.
+    waits: [Word; WAITS],
     keys: [StreamKey; LISTED as usize],
 }
 
@@ -41,6 +49,31 @@ pub(crate) fn enlist(key: &StreamKey) {
             count(Counter::StreamListFull);
         }
     }
+}
+
+/// Adds a stream that found no place when it was new, or that was not told of yet when its process got a new image, if
+/// there is a place now.
+#[inline(never)]
+pub(crate) fn relist(key: &StreamKey) {
+    const NO_EXIST: u64 = 1;
+    if is_listed(key) {
+        return;
+    }
+    let _ = STREAM_LISTS.insert(key.tgid, zeroed::<StreamList>(), NO_EXIST);
+    let Some(list) = STREAM_LISTS.get_ptr_mut(key.tgid) else { return };
+    // SAFETY: as in `enlist`.
+    unsafe {
+        let place = take_place(&(*list).taken) as usize;
+        if place < LISTED as usize {
+            (*list).keys[place] = *key;
+        }
+    }
+}
+
+#[inline(never)]
+fn is_listed(key: &StreamKey) -> bool {
+    // SAFETY: as in `for_each`.
+    unsafe { STREAM_LISTS.get(key.tgid) }.is_some_and(|list| list.keys.iter().any(|listed| listed.is(key)))
 }
 
 /// A place that was free; [`LISTED`] if none was.
@@ -108,6 +141,30 @@ pub(crate) fn for_each(tgid: u32, mut visit: impl FnMut(&StreamKey, &Stream)) {
             visit(key, stream);
         }
     }
+}
+
+/// A slot of [`Stream::wide`] for a wait for all streams; [`WAITS`] if as many go on, [`NO_STREAMS`] if there is nothing
+/// to wait for. The thread's call must say already
+/// that it is such a wait, since that is what keeps the slot.
+#[inline(never)]
+pub(crate) fn take_slot(task: Task) -> u64 {
+    // SAFETY: as above.
+    let Some(list) = (unsafe { STREAM_LISTS.get(task.tgid()) }) else { return NO_STREAMS };
+    for slot in 0..WAITS {
+        let wait = &list.waits[slot];
+        let holder = wait.get();
+        if (holder == task.0 || !is_wide_wait(holder)) && wait.replace(holder, task.0) {
+            return slot as u64;
+        }
+    }
+    WAITS as u64
+}
+
+/// The thread is in a wait that is not by its clock.
+#[inline(never)]
+fn is_wide_wait(thread: u64) -> bool {
+    // SAFETY: map memory outlives the program; all of it is words.
+    unsafe { SYNC_CALLS.get(thread) }.is_some_and(|call| call.cover.get() != COVER_CLOCK)
 }
 
 /// Whether a process has, or had, streams that are not listed.

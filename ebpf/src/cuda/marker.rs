@@ -14,11 +14,11 @@ use super::arguments::{Entry, cookie};
 use super::call::{COVER_ALL, COVER_CLOCK, COVER_LEGACY, SyncCall, begin_sync, current_sync};
 use super::claim::Claim;
 use super::copy;
-use super::list::{for_each, is_incomplete};
+use super::list::{WAITS, for_each, is_incomplete, take_slot};
 use super::order::find_event;
-use super::stream::{EventKey, KIND_FREE, KIND_UNKNOWN, Stream, StreamKey, find, find_or_make};
+use super::stream::{EventKey, KIND_FREE, KIND_UNKNOWN, Stream, StreamKey, Totals, find, find_or_make};
 use super::{context, is_watched, watched};
-use crate::emit::{Outcome, Stop, reserve, submit, write_header};
+use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
 use crate::maps::SYNC_CALLS;
 use crate::scope::Task;
 
@@ -54,6 +54,10 @@ fn wait(entry: Entry, task: Task, class: Class) -> Outcome {
     let call = begin(entry, task)?;
     match class {
         Class::SyncContext => {
+            call.context.set(match entry.argument(Argument::Object)? {
+                0 => context::current(task),
+                named => named,
+            });
             cover_all(task, call, COVER_ALL);
             Ok(())
         }
@@ -80,6 +84,7 @@ fn cover_event(task: Task, call: &SyncCall, handle: u64) -> Outcome {
 fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
     call.stream.set(key.handle());
     if key.is_legacy() {
+        call.context.set(context::current(task));
         cover_all(task, call, COVER_LEGACY);
     } else {
         call.clock.take(key, stream);
@@ -89,10 +94,17 @@ fn cover_stream(key: &StreamKey, stream: &Stream, task: Task, call: &SyncCall) {
 #[inline(never)]
 fn cover_all(task: Task, call: &SyncCall, cover: u64) {
     call.cover.set(cover);
-    call.context.set(context::current(task));
+    let slot = take_slot(task);
+    call.slot.set(slot);
+    if slot == WAITS as u64 {
+        count(Counter::WideWaits);
+    }
+    if slot >= WAITS as u64 {
+        return;
+    }
     for_each(task.tgid(), |_, stream| {
         if is_covered(stream, call) {
-            stream.snapshot(&stream.wide);
+            stream.snapshot(wide(stream, call));
         }
     });
 }
@@ -118,13 +130,41 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
 /// Ends a wait: a step, if it proved any work finished.
 #[inline(always)]
 pub(crate) fn finish(task: Task, call: &SyncCall, result: u32) -> Outcome {
-    if is_pending(task, call) { emit(task, call, result) } else { Ok(()) }
+    if is_proof(result) && is_pending(task, call) { emit(task, call, result) } else { Ok(()) }
+}
+
+/// Whether a wait with this result is over because the work is: done, or ended by a fault of the device. Other errors
+/// (a handle that is none, a capture) say that nobody waited.
+#[inline(always)]
+fn is_proof(result: u32) -> bool {
+    const SUCCESS: u32 = 0;
+    const ECC_UNCORRECTABLE: u32 = 214;
+    const NVLINK_UNCORRECTABLE: u32 = 220;
+    const ILLEGAL_ADDRESS: u32 = 700;
+    const LAUNCH_TIMEOUT: u32 = 702;
+    const ASSERT: u32 = 710;
+    const HARDWARE_STACK_ERROR: u32 = 714;
+    const LAUNCH_FAILED: u32 = 719;
+    const UNKNOWN: u32 = 999;
+    matches!(
+        result,
+        SUCCESS
+            | ECC_UNCORRECTABLE
+            | NVLINK_UNCORRECTABLE
+            | ILLEGAL_ADDRESS
+            | LAUNCH_TIMEOUT
+            | ASSERT
+            | HARDWARE_STACK_ERROR..=LAUNCH_FAILED | UNKNOWN
+    )
 }
 
 #[inline(never)]
 fn is_pending(task: Task, call: &SyncCall) -> bool {
     if call.cover.get() == COVER_CLOCK {
         return call.clock.is_pending();
+    }
+    if call.slot.get() >= WAITS as u64 {
+        return false;
     }
     let mut pending = false;
     for_each(task.tgid(), |_, stream| pending |= is_wide_pending(stream, call));
@@ -133,7 +173,13 @@ fn is_pending(task: Task, call: &SyncCall) -> bool {
 
 #[inline(never)]
 fn is_wide_pending(stream: &Stream, call: &SyncCall) -> bool {
-    is_covered(stream, call) && stream.claimed_operations() < stream.wide.operations()
+    is_covered(stream, call) && stream.claimed_operations() < wide(stream, call).operations()
+}
+
+/// The moment of a stream at which a wait that is not by its clock began.
+#[inline(always)]
+fn wide<'a>(stream: &'a Stream, call: &SyncCall) -> &'a Totals {
+    &stream.wide[call.slot.get() as usize % WAITS]
 }
 
 /// Whether a wait that is not by its clock covers it.
@@ -203,5 +249,5 @@ fn take_wide(claim: Claim, stream: &Stream, call: &SyncCall) {
     if call.cover.get() == COVER_LEGACY && stream.kind.get() == KIND_UNKNOWN {
         claim.flag(STEP_STREAM_UNKNOWN);
     }
-    claim.take(stream, &stream.wide);
+    claim.take(stream, wide(stream, call));
 }

@@ -6,14 +6,15 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::RetProbeContext;
 use wire::Kind;
-use wire::cookie::{Argument, Class, FLAG_NARROW};
+use wire::cookie::{Argument, Class, FLAG_NARROW, Loc};
 use wire::counter::Counter;
-use wire::memory::{CALL_ESTIMATED, CALL_WHOLE, Call};
+use wire::memory::{CALL_CAPTURED, CALL_WHOLE, Call};
 
 use super::arguments::{Entry, RETURN_POPS, cookie, read, return_stack_pointer};
 use super::array;
 use super::call::{MemoryCall, begin_memory, current_memory};
 use super::context;
+use super::stream::{Stream, StreamKey, find};
 use super::{is_watched, watched};
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, count, reserve, submit, write_header};
@@ -33,9 +34,9 @@ const MISSED: u64 = 2;
 pub(crate) fn enter(entry: Entry) -> Outcome {
     let class = entry.class()?;
     let task = Task::current();
-    if !is_watched(task) {
+    if let Err(stop) = watched(task, entry.cookie.row()) {
         note(task.tgid(), MISSED);
-        return watched(task, entry.cookie.row());
+        return Err(stop);
     }
     if is_within(task, entry.stack()) {
         return Err(Stop::Count(Counter::Nested));
@@ -50,7 +51,20 @@ pub(crate) fn enter(entry: Entry) -> Outcome {
     call.bytes.set(entry.argument(Argument::Bytes)?);
     call.object.set(entry.argument(Argument::Object)?);
     call.other.set(entry.argument(Argument::Stream)?);
+    let is_captured = match class {
+        Class::AllocAsync => is_capturing(task, entry.register(2), entry.cookie.flags()),
+        Class::AllocPool => is_capturing(task, entry.register(3), entry.cookie.flags()),
+        Class::FreeAsync => is_capturing(task, entry.register(1), entry.cookie.flags()),
+        _ => false,
+    };
+    call.is_captured.set(if is_captured { u64::from(CALL_CAPTURED) } else { 0 });
     describe(entry, class, call)
+}
+
+/// What is asked of the stream is collected into a graph: memory comes and goes with each launch of that.
+#[inline(never)]
+fn is_capturing(task: Task, handle: u64, flags: u8) -> bool {
+    find(&StreamKey::new(task, handle, flags)).is_some_and(Stream::is_capturing)
 }
 
 /// `cuInit` was called: what comes is all there is.
@@ -105,6 +119,13 @@ fn describe(entry: Entry, class: Class, call: &MemoryCall) -> Outcome {
             call.other.set(u64::from(call.other.get() as u32));
             call.bytes.set(read(entry.register(2)).ok_or(unreadable)?);
         }
+        Class::ImportAddress => {
+            let at = match entry.cookie.location(Argument::Stream) {
+                Loc::Stack(slot) => entry.stack() + 8 * u64::from(slot),
+                _ => call.other.get(),
+            };
+            call.other.set(digest(at));
+        }
         // Behind type and wanted handles, four bytes each.
         Class::CreatePhysical => call.other.set(read(call.other.get() + 8).ok_or(unreadable)?),
         Class::AllocArray | Class::AllocArray3D | Class::AllocMipmap => {
@@ -158,7 +179,7 @@ fn emit(task: Task, call: &MemoryCall, result: u32) -> Outcome {
         (*record).other = call.other.get();
         (*record).row = call.row.get() as u16;
         (*record).class = call.class.get() as u8;
-        (*record).flags = whole | call.is_estimated.get() as u8 & CALL_ESTIMATED;
+        (*record).flags = whole | (call.is_estimated.get() | call.is_captured.get()) as u8;
         (*record).result = result;
     }
     submit(entry);
@@ -177,6 +198,8 @@ fn resolve(call: &MemoryCall, result: u32) {
     } else if is(Class::GetPool) {
         call.other.set(u64::from(call.other.get() as u32));
         call.bytes.set(if result == SUCCESS { fetch(call.extra.get()) } else { 0 });
+    } else if is(Class::ExportAddress) {
+        call.other.set(if result == SUCCESS { digest(call.other.get()) } else { 0 });
     } else if is(Class::MemoryInfo) {
         let (free, all) = (call.object.get(), call.other.get());
         call.bytes.set(if result == SUCCESS { fetch(free) } else { 0 });
@@ -201,6 +224,23 @@ fn narrow(call: &MemoryCall) {
             call.object.set(call.object.get() & HALF);
         }
     }
+}
+
+/// Words of a handle for memory that other processes may reach (`CUipcMemHandle`, `CUmemPoolPtrExportData`).
+const HANDLE: u64 = 8;
+
+/// A number that stands for such a handle (FNV-1a, by words); 0 if it cannot be read.
+#[inline(never)]
+fn digest(at: u64) -> u64 {
+    let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
+    for word in 0..HANDLE {
+        let Some(value) = read(at + 8 * word) else {
+            count(Counter::ArgumentUnreadable);
+            return 0;
+        };
+        digest = (digest ^ value).wrapping_mul(0x0100_0000_01b3);
+    }
+    digest
 }
 
 /// What the call returned there; 0 if it cannot be read.

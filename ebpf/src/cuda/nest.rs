@@ -50,6 +50,9 @@ pub(crate) fn once_until_return(entry: Entry, body: impl FnOnce(Entry) -> Outcom
         deeper(Task::current());
         return Err(Stop::Count(Counter::Nested));
     }
+    if may_nest() {
+        outermost(Task::current());
+    }
     note_path(entry.cookie);
     body(entry)
 }
@@ -139,6 +142,15 @@ fn deeper(task: Task) {
     // SAFETY: map memory outlives the program; a word.
     if let Some(depth) = unsafe { DEPTHS.get(task.0) } {
         depth.add(1);
+    }
+}
+
+/// What is left of inner calls had no return within our sight.
+#[inline(never)]
+fn outermost(task: Task) {
+    // SAFETY: as above.
+    if let Some(depth) = unsafe { DEPTHS.get(task.0) } {
+        depth.set(0);
     }
 }
 

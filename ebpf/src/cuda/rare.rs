@@ -7,17 +7,23 @@ use wire::cookie::{Argument, Class};
 use wire::counter::Counter;
 use wire::rare::Rare;
 
-use super::arguments::{Entry, cookie};
+use super::arguments::{Entry, RETURN_POPS, cookie, return_stack_pointer};
 use super::{is_watched, memory, watched, zeroed};
 use crate::atomic::Word;
 use crate::emit::{Outcome, Stop, reserve, submit, write_header};
 use crate::maps::RARE_CALLS;
 use crate::scope::Task;
 
+/// A call that takes longer than this did not return within our sight: what comes after it is not within it. Kernels are
+/// compiled for minutes.
+const LONGEST_NS: u64 = 600_000_000_000;
+
 /// A call in progress.
 #[repr(C)]
 pub(crate) struct RareCall {
     enter_ns: Word,
+    /// Where the stack was when it was entered.
+    stack: Word,
     row: Word,
     class: Word,
     bytes: Word,
@@ -32,18 +38,27 @@ pub(crate) fn enter(entry: Entry) -> Outcome {
         memory::began(task.tgid());
     }
     watched(task, entry.cookie.row())?;
-    let row = u64::from(entry.cookie.row());
-    // Within a call of another row, as of one that loads a file and then what was in it: that one tells.
-    if current(task).is_some_and(|call| call.row.get() != row) {
+    // Within another call, as of one that loads a file and then what was in it: that one tells.
+    if is_within(task, entry.stack()) {
         return Err(Stop::Count(Counter::Nested));
     }
     let call = begin(task).ok_or(Counter::MapFull)?;
     // SAFETY: always valid.
     call.enter_ns.set(unsafe { bpf_ktime_get_ns() });
-    call.row.set(row);
+    call.stack.set(entry.stack());
+    call.row.set(u64::from(entry.cookie.row()));
     call.class.set(class as u64);
     call.bytes.set(entry.argument(Argument::Bytes)?);
     Ok(())
+}
+
+/// The thread is in a call that was entered higher in its stack.
+#[inline(never)]
+fn is_within(task: Task, stack: u64) -> bool {
+    let Some(call) = current(task) else { return false };
+    // SAFETY: always valid.
+    let age = unsafe { bpf_ktime_get_ns() }.wrapping_sub(call.enter_ns.get());
+    call.stack.get() > stack && age < LONGEST_NS
 }
 
 #[inline(never)]
@@ -65,8 +80,12 @@ pub(crate) fn leave(context: &RetProbeContext) -> Outcome {
         return Err(Stop::Quiet);
     }
     let call = current(task).ok_or(Counter::ReturnUnmatched)?;
-    if call.row.get() != u64::from(cookie(context).row()) {
+    if return_stack_pointer(context) != call.stack.get() + RETURN_POPS {
+        // Of a call within this one.
         return Err(Stop::Quiet);
+    }
+    if call.row.get() != u64::from(cookie(context).row()) {
+        return Err(Stop::Count(Counter::ReturnUnmatched));
     }
     let outcome = emit(task, call, context.ret());
     let _ = RARE_CALLS.remove(task.0);

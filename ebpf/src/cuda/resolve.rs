@@ -25,6 +25,8 @@ pub(crate) struct ResolveCall {
     /// Where it will say whether there is such a function; 0 where it does not.
     status: Word,
     flags: Word,
+    /// Of CUDA, whose function is meant.
+    version: Word,
 }
 
 /// An address in a process.
@@ -35,6 +37,13 @@ pub(crate) struct Place {
     address: u64,
 }
 
+impl Place {
+    #[inline(always)]
+    fn new(task: Task, address: u64) -> Self {
+        Self { tgid: task.tgid(), reserved: 0, address }
+    }
+}
+
 #[inline(always)]
 pub(crate) fn enter(entry: Entry) -> Outcome {
     let task = Task::current();
@@ -42,6 +51,7 @@ pub(crate) fn enter(entry: Entry) -> Outcome {
     let call = begin(task).ok_or(Counter::MapFull)?;
     call.row.set(u64::from(entry.cookie.row()));
     call.name.set(entry.register(0));
+    call.version.set(entry.register(2));
     call.flags.set(entry.register(3));
     call.target.set(entry.argument(Argument::Object)?);
     call.status.set(entry.argument(Argument::Bytes)?);
@@ -81,14 +91,18 @@ fn tell(task: Task, call: &ResolveCall, result: u32) -> Outcome {
     if address == 0 || is_known(task, address) {
         return Ok(());
     }
-    emit(task, call, address, result)
+    let outcome = emit(task, call, address, result);
+    if outcome.is_err() {
+        // Not reported after all: it is when it is given again.
+        let _ = RESOLVED.remove(&Place::new(task, address));
+    }
+    outcome
 }
 
 #[inline(never)]
 fn is_known(task: Task, address: u64) -> bool {
     const NO_EXIST: u64 = 1;
-    let place = Place { tgid: task.tgid(), reserved: 0, address };
-    RESOLVED.insert(&place, 1, NO_EXIST).is_err()
+    RESOLVED.insert(&Place::new(task, address), 1, NO_EXIST).is_err()
 }
 
 #[inline(never)]
@@ -109,7 +123,7 @@ fn emit(task: Task, call: &ResolveCall, address: u64, result: u32) -> Outcome {
         (*record).result = result;
         (*record).row = call.row.get() as u16;
         (*record).flags = call.flags.get() as u16;
-        (*record).reserved = 0;
+        (*record).version = call.version.get() as u32;
         (*record).name = [0; NAME];
         let name = &raw mut (*record).name;
         let read = generated::bpf_probe_read_user_str(name.cast(), NAME as u32, call.name.get() as *const _);

@@ -4,8 +4,9 @@ use wire::cookie::FLAG_PER_THREAD;
 use wire::counter::Counter;
 
 use super::capture::Membership;
+use super::claim::claim;
 use super::clock::{DEPENDENCIES, Mark};
-use super::list::enlist;
+use super::list::{WAITS, enlist};
 use super::query::Polls;
 use super::{context, zeroed};
 use crate::atomic::Word;
@@ -40,10 +41,22 @@ impl StreamKey {
         let tgid = task.tgid();
         let default = if handle == 0 && flags & FLAG_PER_THREAD != 0 { PER_THREAD } else { handle };
         match default {
-            PER_THREAD => Self { tgid, tid: task.tid(), handle: context::current(task) | PER_THREAD },
+            PER_THREAD => Self::own(task, context::current(task)),
             0 | LEGACY => Self { tgid, tid: 0, handle: context::current(task) | LEGACY },
             _ => Self { tgid, tid: 0, handle },
         }
+    }
+
+    /// The default stream that the thread has of its own in a context.
+    #[inline(always)]
+    pub(crate) const fn own(task: Task, context: u64) -> Self {
+        Self { tgid: task.tgid(), tid: task.tid(), handle: context | PER_THREAD }
+    }
+
+    /// The legacy stream of the context that a stream's own default one, or another, belongs to.
+    #[inline(always)]
+    pub(crate) const fn legacy(tgid: u32, context: u64) -> Self {
+        Self { tgid, tid: 0, handle: context | LEGACY }
     }
 
     /// No stream.
@@ -114,6 +127,26 @@ impl Totals {
         self.last_ns.set(other.last_ns.get());
         self.graph.set(other.graph.get());
     }
+
+    /// Becomes the later of two moments.
+    #[inline(never)]
+    pub(crate) fn raise_to(&self, other: &Self) {
+        if self.work[field::GRAPHS].get() <= other.work[field::GRAPHS].get() {
+            self.graph.set(other.graph.get());
+        }
+        for index in 0..field::COUNT {
+            raise(&self.work[index], other.work[index].get());
+        }
+        raise(&self.last_ns, other.last_ns.get());
+    }
+}
+
+/// A subprogram of its own, for the sake of the stack.
+#[inline(never)]
+fn raise(word: &Word, value: u64) {
+    if word.get() < value {
+        word.set(value);
+    }
 }
 
 #[inline(always)]
@@ -147,8 +180,10 @@ pub(crate) struct Stream {
     pub(crate) totals: Totals,
     /// How much of `totals` was part of a step already.
     pub(crate) claimed: [Word; field::COUNT],
-    /// `totals` when the latest wait for all streams began.
-    pub(crate) wide: Totals,
+    /// How much of `totals` was asked of streams that were destroyed before this one got their handle.
+    former: [Word; field::COUNT],
+    /// `totals` when each of the waits for all streams that are going on began, see [`super::list::take_slot`].
+    pub(crate) wide: [Totals; WAITS],
     /// Work of other streams that comes before everything asked of this one from now on.
     pub(crate) dependencies: [Mark; DEPENDENCIES],
     /// Number of the newest segment; its place is this modulo [`SEGMENTS`].
@@ -213,6 +248,29 @@ impl Stream {
         next.start.set(self.totals.operations());
         next.first_ns.set(0);
         self.newest.set(number);
+    }
+
+    /// Another stream has its handle from now on: what was asked of the one before is a piece of its own, and not proved
+    /// by a wait for this one. Waits for events that were recorded in it still prove it.
+    #[inline(never)]
+    pub(crate) fn begin_anew(&self) {
+        self.cut();
+        for (former, asked) in self.former.iter().zip(&self.totals.work) {
+            former.set(asked.get());
+        }
+    }
+
+    /// Leaves out of all steps what was asked of the streams before this one, once a wait for a moment after them ends: it
+    /// was told as a count.
+    #[inline(never)]
+    pub(crate) fn leave_former(&self, until: &Totals) {
+        let former = operations(&self.former);
+        if self.claimed_operations() >= former || until.operations() <= former {
+            return;
+        }
+        for (claimed, former) in self.claimed.iter().zip(&self.former) {
+            claim(claimed, former);
+        }
     }
 
     #[inline(always)]

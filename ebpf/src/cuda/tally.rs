@@ -43,6 +43,8 @@ extern "C" fn visit(_: *mut c_void, key: *const StreamKey, stream: *const Stream
         let _ = STREAM_LISTS.remove(key.tgid);
     } else if is_told && is_over(stream) {
         list::remove(&key);
+    } else if !is_gone {
+        list::relist(&key);
     }
     GO_ON
 }
@@ -83,7 +85,7 @@ fn tell(key: &StreamKey, stream: &Stream, why: u32) -> Outcome {
     let whole_process = Task(u64::from(key.tgid) << 32);
     // SAFETY: `tally` is the reserved entry; every byte of it is written here or by `fill`.
     unsafe {
-        let now = bpf_ktime_get_ns();
+        let now = time_of(stream, why);
         write_header(&raw mut (*tally).header, Kind::Tally, size_of::<Tally>(), now, whole_process);
         (*tally).work = NO_WORK;
         (*tally).captured = claim(&stream.captured_told, &stream.captured);
@@ -94,6 +96,16 @@ fn tell(key: &StreamKey, stream: &Stream, why: u32) -> Outcome {
     }
     submit(entry);
     Ok(())
+}
+
+/// When what is told was so: of a process that is gone, before its end.
+#[inline(never)]
+fn time_of(stream: &Stream, why: u32) -> u64 {
+    match stream.totals.last_ns.get() {
+        last if why == TALLY_PROCESS_END && last != 0 => last,
+        // SAFETY: always valid.
+        _ => unsafe { bpf_ktime_get_ns() },
+    }
 }
 
 #[inline(never)]

@@ -95,6 +95,10 @@ classes! {
     Copy3D = 16,
     /// Several copies in one call; `object` is the array of their sizes, `bytes` their number.
     CopyBatch = 17,
+    /// A copy of `object` rows of `bytes`, whose direction no location tells.
+    CopyRows = 83,
+    /// A copy that `object`, a `cudaMemcpy3DParms`, describes; its direction is not looked at.
+    CopyExtent = 84,
     /// Asks whether an event is done; `object` is the event.
     QueryEvent = 18,
     /// Asks whether a stream is done.
@@ -169,7 +173,7 @@ classes! {
     RetainPhysical = 59,
     /// A handle for physical memory of another process.
     ImportPhysical = 60,
-    /// An address for memory of another process.
+    /// An address for memory of another process; `other` is the pointer to the handle, or where it lies on the stack.
     ImportAddress = 61,
     /// Gives memory back to its pool, in stream order.
     FreeAsync = 62,
@@ -199,6 +203,9 @@ classes! {
     CloseImport = 74,
     /// Asks for attribute `other` of a pool.
     GetPool = 75,
+    /// Makes a handle by which other processes can reach the block at `object`; `other` is the pointer to where it is
+    /// returned.
+    ExportAddress = 77,
     /// Asks for free and all bytes of the device; `object` and `other` are the pointers to where they are returned.
     MemoryInfo = 76,
 }

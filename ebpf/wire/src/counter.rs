@@ -95,6 +95,9 @@ counters! {
     DropRare = "drop_rare_ring_full",
     /// CUDA calls within another probed one, which counts them.
     Nested = "nested",
+    /// Waits for all streams of a process while as many others were going on as are followed: what such a wait proved
+    /// joins the next step.
+    WideWaits = "wide_waits_many",
     /// Processes watched from their first CUDA call on, before the agent knew of them.
     Admitted = "admitted",
     /// Calls of a TLS library within so many others of it, on one thread, that they are not followed: their plaintext is

@@ -21,7 +21,8 @@ pub struct Call {
     /// Address or handle that was given (0 when the call failed), or that was freed, released or acted on.
     pub address: u64,
     /// What the class adds, 0 otherwise: the pool of `AllocPool`; the place of `CreatePhysical` (kind of place in the
-    /// low half, device in the high half); the address asked about of `RetainPhysical`; the handle of `MapRange`; the attribute of `SetPool` and `GetPool`; all
+    /// low half, device in the high half); the address asked about of `RetainPhysical`; the handle of `MapRange`; the attribute of `SetPool` and `GetPool`; of `ExportAddress` and
+    /// `ImportAddress` a digest of the handle, the same in both processes, 0 if it could not be read; all
     /// bytes of `MemoryInfo`.
     pub other: u64,
     /// Row in the agent's table.
@@ -38,6 +39,8 @@ pub struct Call {
 pub const CALL_WHOLE: u8 = 1;
 /// `bytes` is computed from a description and not what the driver takes.
 pub const CALL_ESTIMATED: u8 = 2;
+/// The stream of the call was being captured: it went into a graph, and nothing was given or freed.
+pub const CALL_CAPTURED: u8 = 4;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`, the kind of place in [`Call::other`] of `CreatePhysical`.
 pub const PLACE_DEVICE: u32 = 1;

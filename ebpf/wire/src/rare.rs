@@ -28,8 +28,9 @@ pub struct Resolved {
     pub row: u16,
     /// `CU_GET_PROC_ADDRESS_*` flags, the lower half.
     pub flags: u16,
-    /// Keeps the layout free of padding.
-    pub reserved: u32,
+    /// Version of CUDA whose function was asked for (`CUDA_VERSION`: 12020 is 12.2); 0 in recordings from before it was
+    /// told.
+    pub version: u32,
     /// The name that was asked for, NUL padded, cut to what fits.
     pub name: [u8; NAME],
 }

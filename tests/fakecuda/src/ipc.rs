@@ -1,4 +1,5 @@
-//! Memory of other processes. Its contents are not simulated, so an address is all that there is to it.
+//! Memory of other processes. Its contents are not simulated, so an address is all that there is to it. A handle says
+//! which process made it, so that no two are the same.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,13 +14,13 @@ use crate::memory;
 /// Addresses of other processes' memory begin here.
 const BASE: u64 = 1 << 46;
 
-/// `CUipcMemHandle`: the address in its process, and nothing.
+/// `CUipcMemHandle`: the address in its process, and which that is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CUipcMemHandle {
     /// The address.
     pub address: u64,
-    /// Unused.
+    /// The process, and nothing.
     pub rest: [u64; 7],
 }
 
@@ -31,7 +32,9 @@ export! {
         if !memory::owns(address, 1) {
             return Err(Error::INVALID_VALUE);
         }
-        give(handle, CUipcMemHandle { address, rest: [0; 7] })
+        let mut rest = [0; 7];
+        rest[0] = u64::from(std::process::id());
+        give(handle, CUipcMemHandle { address, rest })
     }
 
     /// An address for a block of another process.

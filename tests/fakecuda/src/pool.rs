@@ -1,9 +1,11 @@
 //! Pools: stream-ordered allocations. What is given back stays with the pool, for requests of the same size, until it
-//! is trimmed or has no room for another. The order of streams is not simulated: memory is there, and back, at once.
+//! is trimmed or has no room for another. The order of streams is not simulated: memory is there, and back, at once. In a
+//! capture there is an address and no memory: the graph would take it when it runs, which is not simulated.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Out, give};
 use crate::accounts::{self, Kind};
@@ -33,6 +35,15 @@ struct Pool {
     threshold: u64,
     /// Address and size of what was given back.
     cached: Vec<(u64, u64)>,
+}
+
+/// Addresses that captured allocations give begin here.
+const CAPTURED: u64 = 1 << 45;
+
+/// An address for an allocation that went into a graph.
+fn captured() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(CAPTURED);
+    NEXT.fetch_add(1 << 21, Ordering::Relaxed)
 }
 
 static POOLS: Mutex<BTreeMap<u64, Pool>> = Mutex::new(BTreeMap::new());
@@ -112,6 +123,11 @@ fn free(address: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// A free that a capture collects frees nothing.
+fn free_in(stream: &stream::Stream, address: u64) -> Result<(), Error> {
+    if stream.is_capturing() { Ok(()) } else { free(address) }
+}
+
 /// The process exits.
 pub(crate) fn release_all() {
     for (_, pool) in std::mem::take(&mut *lock(&POOLS)) {
@@ -135,7 +151,9 @@ fn from_own(
     default: stream::Default,
 ) -> Result<(), Error> {
     let address = address.filter(|_| bytes > 0).ok_or(Error::INVALID_VALUE)?;
-    stream::resolve(stream, default)?;
+    if stream::resolve(stream, default)?.is_capturing() {
+        return give(Some(address), captured());
+    }
     let context = current()?;
     give(Some(address), allocate(func, &context, own_pool(context.totals.device), bytes as u64)?)
 }
@@ -149,7 +167,9 @@ fn from_pool(
     default: stream::Default,
 ) -> Result<(), Error> {
     let address = address.filter(|_| bytes > 0).ok_or(Error::INVALID_VALUE)?;
-    stream::resolve(stream, default)?;
+    if stream::resolve(stream, default)?.is_capturing() {
+        return give(Some(address), captured());
+    }
     give(Some(address), allocate(func, &*current()?, pool, bytes as u64)?)
 }
 
@@ -176,14 +196,12 @@ export! {
 
     /// Gives memory back to its pool.
     fn cuMemFreeAsync(address: u64, stream: u64) {
-        stream::resolve(stream, Legacy)?;
-        free(address)
+        free_in(&*stream::resolve(stream, Legacy)?, address)
     }
 
     /// The same; stream 0 is the thread's own.
     fn cuMemFreeAsync_ptsz(address: u64, stream: u64) {
-        stream::resolve(stream, PerThread)?;
-        free(address)
+        free_in(&*stream::resolve(stream, PerThread)?, address)
     }
 
     /// A new pool of the first device. Its properties are not looked at.

@@ -69,6 +69,11 @@ impl Stream {
         Arc::new(Self { id, totals, line: Mutex::default(), kind })
     }
 
+    /// What it is given is collected.
+    pub(crate) fn is_capturing(&self) -> bool {
+        lock(&self.line).capture.is_some()
+    }
+
     /// Gives the stream an operation; blocks while its queue is full. Returns the operation's end, or `None` when it
     /// became part of a capture.
     pub(crate) fn submit(&self, op: Op) -> Result<Option<u64>, Error> {

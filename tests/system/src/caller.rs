@@ -1,5 +1,6 @@
 //! Programs that make a given number of CUDA calls in a given way, and what the simulated driver counted of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +50,12 @@ impl Callers {
 
     /// A command that makes its calls at once and ends; its truth goes to `<dir>/truth-<pid>.json`.
     pub fn command(&self, arguments: &[&str]) -> Result<Command> {
-        let mut command = Command::new(host::binary("caller")?);
+        self.command_of(&host::binary("caller")?, arguments)
+    }
+
+    /// The same, of a copy of the program.
+    pub fn command_of(&self, program: &Path, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(program);
         command
             .arg("--libcuda")
             .arg(&self.libcuda)
@@ -77,19 +83,28 @@ impl Callers {
         Ok(Caller { process, ready, go, stay, truth })
     }
 
-    /// What all that have ended did.
+    /// What all that have ended did, where no two had the same number.
     pub fn truth(&self) -> Result<CudaTruth> {
         let mut sum = CudaTruth::default();
-        for entry in fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            let is_truth = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("truth-"));
-            if is_truth {
-                let one = read(&path)?;
-                sum.launches += one.launches;
-                sum.allocs += one.allocs;
-            }
+        for one in self.truths()?.values() {
+            sum.launches += one.launches;
+            sum.allocs += one.allocs;
         }
         Ok(sum)
+    }
+
+    /// What each that has ended did, by its number.
+    pub fn truths(&self) -> Result<BTreeMap<u32, CudaTruth>> {
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let number = name.strip_prefix("truth-").and_then(|rest| rest.strip_suffix(".json"));
+            if let Some(number) = number.and_then(|number| number.parse().ok()) {
+                all.insert(number, read(&path)?);
+            }
+        }
+        Ok(all)
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Counts {
     pub graph_launches: u64,
     pub memsets: u64,
     pub copies: BTreeMap<String, Copies>,
+    pub allocs: u64,
+    pub calls: BTreeMap<String, u64>,
 }
 
 /// Copies of one direction.

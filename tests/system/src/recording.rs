@@ -1,5 +1,6 @@
 //! What a recording holds of one process's GPU work.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -23,21 +24,24 @@ pub struct GpuWork {
 impl GpuWork {
     /// Reads those of one process. What is not whole yet is left out.
     pub fn read(path: &Path, pid: u32) -> Result<Self> {
-        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut rest = bytes.get(HEADER..).context("a recording has a header")?;
-        let mut work = Self::default();
-        while let Some((record, after)) = next(rest) {
-            work.take(record, pid);
-            rest = after;
-        }
-        Ok(work)
+        Ok(Self::read_all(path)?.remove(&pid).unwrap_or_default())
     }
 
-    fn take(&mut self, record: &[u8], pid: u32) {
-        let Ok((header, _)) = Header::read_from_prefix(record) else { return };
-        if header.tgid != pid {
-            return;
+    /// Those of every process.
+    pub fn read_all(path: &Path) -> Result<BTreeMap<u32, Self>> {
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut rest = bytes.get(HEADER..).context("a recording has a header")?;
+        let mut all = BTreeMap::<u32, Self>::new();
+        while let Some((record, after)) = next(rest) {
+            if let Ok((header, _)) = Header::read_from_prefix(record) {
+                all.entry(header.tgid).or_default().take(&header, record);
+            }
+            rest = after;
         }
+        Ok(all)
+    }
+
+    fn take(&mut self, header: &Header, record: &[u8]) {
         if header.kind == Kind::Step as u16 {
             self.steps.extend(CountedStep::read_from_prefix(record).map(|(step, _)| step));
         } else if header.kind == Kind::Tally as u16 {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use system::agent::{Agent, json};
 use system::caller::Callers;
 use system::process::die_with_parent;
+use system::recording::GpuWork;
 use system::{host, wait};
 
 const LIMIT: Duration = Duration::from_mins(1);
@@ -44,14 +45,16 @@ pub(crate) fn come_and_go(dir: &Path) -> Result<()> {
     let started = storm(&callers, Duration::from_secs(seconds))?;
     keeper.end()?;
 
-    let truth = callers.truth()?;
-    ensure!(truth.launches == u64::from(warm + started) * 20, "{truth:?} of {warm} and {started} processes");
+    let all = callers.truths()?;
+    let truth = callers.truth()?.launches;
+    ensure!(all.len() > (warm + started) as usize, "{} processes left a truth", all.len());
     let counted = wait::until("all launches", LIMIT, || {
-        let counted = launches(&agent)?;
-        ensure!(counted <= truth.launches, "counted {counted} of {}", truth.launches);
-        Ok((counted == truth.launches).then_some(counted))
+        let counted = launches_of(&agent, "caller")?;
+        ensure!(counted <= truth, "counted {counted} of {truth}");
+        Ok((counted == truth).then_some(counted))
     })
-    .with_context(|| format!("{:?} of {}: {}", launches(&agent), truth.launches, health(&agent)))?;
+    .with_context(|| format!("{:?} of {truth}: {}", launches_of(&agent, "caller"), health(&agent)))?;
+    number_again(&callers, &agent, dir)?;
     let health = health(&agent);
     for lost in ["step_without_service", "memory_without_service", "rare_without_service"] {
         ensure!(health["ignored"].get(lost).is_none(), "{lost}: {health}");
@@ -64,16 +67,60 @@ pub(crate) fn come_and_go(dir: &Path) -> Result<()> {
     );
     ensure!(after.descriptors <= before.descriptors + LEFT, "descriptors: {before:?}, {after:?}");
     ensure!(after.bytes <= before.bytes + GROWTH, "memory: {before:?}, {after:?}");
-    agent.stop()
+    agent.stop()?;
+    let recorded = GpuWork::read_all(agent.recording())?;
+    for (pid, truth) in &all {
+        let launches = recorded.get(pid).map_or(0, |work| work.counted().0.launches);
+        ensure!(launches == truth.launches, "process {pid}: {launches} launches, true {}", truth.launches);
+    }
+    Ok(())
 }
 
-/// Starts processes for a while, each of which makes twenty launches and an allocation; how many.
+/// A process gets the number of one that has just ended, under another name: each has its own launches.
+fn number_again(callers: &Callers, agent: &Agent, dir: &Path) -> Result<()> {
+    const FIRST: u64 = 7;
+    const SECOND: u64 = 9;
+    const TRIES: u64 = 200;
+    let program = dir.join("again");
+    fs::copy(host::binary("caller")?, &program)?;
+    let before = launches_of(agent, "caller")?;
+    for tries in 1..=TRIES {
+        let number = run(callers.command(&["--launches", &FIRST.to_string()])?)?;
+        // Whoever comes next gets the number after this one, if it is free; others may be faster.
+        fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string())?;
+        let second = run(callers.command_of(&program, &["--launches", &SECOND.to_string()])?)?;
+        if second != number {
+            continue;
+        }
+        return wait::until("the launches of both", LIMIT, || {
+            let counted = [launches_of(agent, "caller")?, launches_of(agent, "again")?];
+            let want = [before + FIRST * tries, SECOND * tries];
+            ensure!(counted.iter().zip(want).all(|(have, want)| *have <= want), "{counted:?}, true {want:?}");
+            Ok((counted == want).then_some(()))
+        });
+    }
+    anyhow::bail!("no process got the number of the one before in {TRIES} tries")
+}
+
+/// Runs it to its end; its number.
+fn run(mut command: Command) -> Result<u32> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    die_with_parent(&mut command);
+    let mut child = command.spawn().context("cannot start a caller")?;
+    let status = child.wait()?;
+    ensure!(status.success(), "a caller ended with {status}");
+    Ok(child.id())
+}
+
+/// Starts processes for a while, each of which makes some twenty launches and an allocation; how many.
 fn storm(callers: &Callers, length: Duration) -> Result<u32> {
     let (begin, mut started) = (Instant::now(), 0);
     let mut running: Vec<Child> = Vec::new();
     while begin.elapsed() < length {
         collect(&mut running, AT_ONCE - 1)?;
-        let mut command: Command = callers.command(&["--launches", "20", "--allocs", "1"])?;
+        // So that two of them are not alike.
+        let launches = (10 + started % 21).to_string();
+        let mut command: Command = callers.command(&["--launches", &launches, "--allocs", "1"])?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
         die_with_parent(&mut command);
         running.push(command.spawn().context("cannot start a caller")?);
@@ -95,10 +142,12 @@ fn collect(running: &mut Vec<Child>, most: usize) -> Result<()> {
     Ok(())
 }
 
-fn launches(agent: &Agent) -> Result<u64> {
+fn launches_of(agent: &Agent, workload: &str) -> Result<u64> {
     let text = agent.metrics_text()?;
-    let line =
-        text.lines().find(|line| line.starts_with("cuda_launches_total{workload=\"caller\",kind=\"kernel\""));
+    let is_its = |line: &&str| {
+        line.starts_with(&format!("cuda_launches_total{{workload=\"{workload}\",kind=\"kernel\""))
+    };
+    let line = text.lines().find(is_its);
     Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0))
 }
 
@@ -152,7 +201,7 @@ const MAPS: [&str; 8] = [
     "DEPTHS",
 ];
 
-fn entries(pid: u32) -> Result<BTreeMap<String, usize>> {
+pub(crate) fn entries(pid: u32) -> Result<BTreeMap<String, usize>> {
     let mut entries = BTreeMap::new();
     for id in map_ids(pid)? {
         let show = bpftool(&["-j", "map", "show", "id", &id.to_string()])?;

@@ -66,7 +66,8 @@ pub(crate) fn one_device(dir: &Path) -> Result<()> {
     ensure!(found["verdict"] == "contended", "{found}");
     named(&found)?;
     let metrics = agent.metrics_text()?;
-    let labels = format!("{{device=\"{}\",victim=\"victim\",aggressor=\"trainer\"}} ", uuid(0));
+    let labels =
+        format!("{{device=\"{}\",victim=\"victim\",aggressor=\"trainer\",inferred=\"false\"}} ", uuid(0));
     for family in ["gpu_contention_overlap_seconds_total", "gpu_contention_inflation_ratio"] {
         let line = format!("{family}{labels}");
         ensure!(metrics.lines().any(|l| l.starts_with(&line)), "{line} is not in {metrics}");

@@ -21,7 +21,39 @@ pub(crate) fn variants(dir: &Path) -> Result<()> {
         + run.truth.launches
         + run.truth.copies.values().map(|kind| kind.count).sum::<u64>();
     ensure!(calls > 10_000, "the run made too few calls to tell: {:?}", run.truth);
+    // Loading, graphs and memory, by their own metrics; the module of before the agent came is not among them.
+    let called = |names: &[&str]| names.iter().filter_map(|name| run.truth.calls.get(*name)).sum::<u64>();
+    let loads = called(&[
+        "cuModuleLoad",
+        "cuModuleLoadDataEx",
+        "cuModuleLoadFatBinary",
+        "cuLibraryLoadData",
+        "cuLinkCreate_v2",
+        "cuLinkAddData_v2",
+        "cuLinkComplete",
+    ]);
+    let graphs = called(&[
+        "cuGraphInstantiate_v2",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphInstantiateWithParams",
+        "cuGraphInstantiateWithParams_ptsz",
+    ]);
+    let want = [loads, graphs, run.truth.allocs];
+    ensure!(run.rare == want, "loads, graphs and allocations {:?}, true {want:?}", run.rare);
     Ok(())
+}
+
+/// Loads and links, graphs made executable, and allocations, as exported.
+fn rare_in_metrics(text: &str) -> [u64; 3] {
+    let names = [
+        "cuda_module_load_seconds_count{",
+        "cuda_graph_instantiate_seconds_count{",
+        "cuda_alloc_seconds_count{",
+    ];
+    names.map(|name| {
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    })
 }
 
 pub(crate) fn million(dir: &Path) -> Result<()> {
@@ -52,6 +84,20 @@ pub(crate) fn in_flight(dir: &Path) -> Result<()> {
     run.compare_steps(STEP_FIRST_BOUNDED | STEP_WORK_MISSED | STEP_POLLED)
 }
 
+/// What each wait proves, and no more; and streams of threads that are gone are forgotten.
+pub(crate) fn waits(dir: &Path) -> Result<()> {
+    /// Streams that the script leaves.
+    const LEFT: usize = 16;
+    let run = Run::look("waits", dir, |agent| {
+        wait::until("the streams of threads to go", COUNTED, || {
+            let streams = crate::churn::entries(agent.process.pid())?["STREAMS"];
+            ensure!(streams > 0, "the program's own streams are gone too");
+            Ok((streams <= LEFT).then_some(()))
+        })
+    })?;
+    run.compare_steps(STEP_WORK_MISSED | STEP_POLLED | STEP_STREAM_UNKNOWN)
+}
+
 pub(crate) fn graphs(dir: &Path) -> Result<()> {
     let run = Run::play("graphs", dir)?;
     run.compare_steps(STEP_WORK_MISSED | STEP_POLLED)?;
@@ -79,17 +125,26 @@ struct Run {
     report: Report,
     truth: Counts,
     gpu: GpuWork,
+    /// See [`rare_in_metrics`].
+    rare: [u64; 3],
 }
 
 impl Run {
     /// Every count must be the driver's.
     fn play(script: &str, dir: &Path) -> Result<Self> {
+        Self::look(script, dir, |_| Ok(()))
+    }
+
+    /// The same, with a look at the agent while the program has not ended.
+    fn look(script: &str, dir: &Path, look: impl FnOnce(&Agent) -> Result<()>) -> Result<Self> {
         let mut program = Program::start(env!("CARGO_BIN_EXE_cudacalls"), script, dir)?;
         let mut agent = program.watched(dir)?;
         let report = program.go(LIMIT)?;
+        look(&agent)?;
         let truth = program.end(LIMIT)?;
         let want = Seen::of(&truth, &report);
         await_counts(&agent, &want)?;
+        let rare = rare_in_metrics(&agent.metrics_text()?);
         let dropped = agent.status()?.health.dropped();
         ensure!(dropped == 0, "{dropped} events dropped");
         agent.stop()?;
@@ -107,7 +162,7 @@ impl Run {
         ensure!(seen == want, "recorded {seen:?}, true {want:?}");
         let copies = truth.memsets + truth.copies.values().map(|kind| kind.count).sum::<u64>();
         ensure!(work.copies == copies, "{} copies and memsets recorded, true {copies}", work.copies);
-        Ok(Self { report, truth, gpu })
+        Ok(Self { report, truth, gpu, rare })
     }
 
     /// Every step has its own work and time, and none has one of these flags.

@@ -62,6 +62,7 @@ const TESTS: &[(&str, Test)] = &[
     ("cuda_graphs", cuda::graphs),
     ("cuda_legacy", cuda::legacy),
     ("cuda_polls", cuda::polls),
+    ("cuda_waits", cuda::waits),
     ("memory_counts", memory::counts),
     ("memory_fragmented", memory::fragmented),
     ("memory_exhausted_self", memory::exhausted_self),

@@ -197,10 +197,28 @@ pub(crate) fn exhausted_others(dir: &Path) -> Result<()> {
             "holders": [{"pid": other.pid(), "bytes": 50 * MIB, "comm": "memory-load"}],
         }),
     )?;
+    shared(&node, &mut other, &mut load)?;
     // It goes, and there is room.
     other.end()?;
     alloc(&mut load, 20)?;
     load.end()
+}
+
+/// What the other lets it reach is as large as the other made it, and the other's; of a handle that nobody was seen to
+/// make the size is not known.
+fn shared(node: &Node, other: &mut Load, load: &mut Load) -> Result<()> {
+    let own = alloc(other, 3)?;
+    let (code, [address, process, ..]) = other.call(&format!("cuIpcGetMemHandle @0 {own}"))?;
+    ensure!(code == 0, "the handle was refused with {code}");
+    let open = |address: u64| format!("cuIpcOpenMemHandle_v2 @0 1 0 0 0 0 {address} {process}");
+    let (mine, strange) = (load.ok(&open(address))?, load.ok(&open(address + 1))?);
+    let memory = node.memory(load.pid(), "the import", |memory| memory["unsized_imports"] == 1)?;
+    let is_held = json!({"live_bytes": {"device": 4 * MIB, "imported": 3 * MIB}, "peak_bytes": 4 * MIB});
+    has(&memory, &is_held)?;
+    load.ok(&format!("cuIpcCloseMemHandle {mine}"))?;
+    load.ok(&format!("cuIpcCloseMemHandle {strange}"))?;
+    node.memory(load.pid(), "the end of it", |memory| memory["live_bytes"]["imported"].is_null())?;
+    free(other, own)
 }
 
 /// An allocator runs out of memory, gives back what it kept, and tries again: once in vain, once with success.
@@ -249,6 +267,12 @@ pub(crate) fn reservation(dir: &Path) -> Result<()> {
     load.ok(&format!("cuMemRetainAllocationHandle @0 {}", range + 5))?;
     load.ok(&format!("cuMemRelease {handle}"))?;
     load.ok(&format!("cuMemRelease {handle}"))?;
+    // What goes into a graph is none.
+    let stream = load.ok("cuStreamCreate @0 1")?;
+    load.ok(&format!("cuStreamBeginCapture_v2 {stream} 0"))?;
+    let captured = load.ok(&format!("cuMemAllocAsync @0 {} {stream}", 30 * MIB))?;
+    load.ok(&format!("cuMemFreeAsync {captured} {stream}"))?;
+    load.ok(&format!("cuStreamEndCapture {stream} @0"))?;
     // What a pool keeps is memory too, and known as the most that it can be.
     let block = load.ok(&format!("cuMemAllocAsync @0 {} 0", 10 * MIB))?;
     load.ok(&format!("cuMemFreeAsync {block} 0"))?;
@@ -257,6 +281,7 @@ pub(crate) fn reservation(dir: &Path) -> Result<()> {
         &memory,
         &json!({
             "live_bytes": {"vmm": 20 * MIB}, "pool_cached_bytes": 10 * MIB, "peak_bytes": 30 * MIB, "allocations": 2,
+            "captured": 2,
         }),
     )?;
     load.ok(&format!("cuMemUnmap {range} {}", 20 * MIB))?;

@@ -72,7 +72,8 @@ fn with_tools(command: &mut Command) -> &mut Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::iter::once(workspace::tools().join("bin")).chain(std::env::split_paths(&path));
     match std::env::join_paths(dirs) {
-        Ok(path) => command.env("PATH", path),
+        // What `setup` installs is there: a test that lacks it fails.
+        Ok(path) => command.env("PATH", path).env("STAGELENS_SET_UP", "1"),
         // Only a folder with a colon in its name could do that; then tests see the PATH they would see without us.
         Err(_) => command,
     }

@@ -33,7 +33,8 @@ pub(super) fn line(pair: &Contention) -> String {
             pair.solo_steps, pair.company_steps
         ),
     };
-    format!("beside {aggressor} for {overlap:.1} s: {effect}")
+    let guess = if pair.inferred { "; that both are on this device is inferred" } else { "" };
+    format!("beside {aggressor} for {overlap:.1} s: {effect}{guess}")
 }
 
 /// A training job beside a server, and when; it may be over.

@@ -149,6 +149,8 @@ fn who_stands_in_whose_way_is_said_in_words() {
         solo_steps: 3,
         company_steps: 400,
         verdict,
+        inferred: false,
+        labels: Default::default(),
     };
     let activity = Activity {
         role: Role::Training,

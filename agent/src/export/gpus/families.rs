@@ -78,31 +78,36 @@ fn write_gpu(gpu: &Gpu, driver: &str, metrics: &Metrics) {
 
 fn write_occupancy(view: &View, metrics: &Metrics) {
     for one in &view.active {
-        let labels = [&*one.device, &*json::name(one.role), label(Some(&one.workload))];
+        let role = json::name(one.role);
+        let labels = [&*one.device, &*role, label(Some(&one.workload)), truth(one.inferred)];
         metrics.set(Id::GpuProcessActive, &labels, one.seconds);
     }
-    for ([device, victim, aggressor], seconds) in &view.overlaps {
-        let labels = [&**device, label(Some(victim)), label(Some(aggressor))];
-        metrics.set(Id::GpuContentionOverlap, &labels, *seconds);
+    for one in &view.overlaps {
+        let (victim, aggressor) = (label(Some(&one.victim)), label(Some(&one.aggressor)));
+        let labels = [&*one.device, victim, aggressor, truth(one.inferred)];
+        metrics.set(Id::GpuContentionOverlap, &labels, one.seconds);
     }
     for (device, pairs) in &view.contention {
-        for (labels, ratio) in inflation(pairs) {
-            metrics.set(
-                Id::GpuContentionInflation,
-                &[device, label(Some(labels[0])), label(Some(labels[1]))],
-                ratio,
-            );
+        for ((victim, aggressor, inferred), ratio) in inflation(pairs) {
+            let labels = [device, label(Some(victim)), label(Some(aggressor)), truth(inferred)];
+            metrics.set(Id::GpuContentionInflation, &labels, ratio);
         }
     }
 }
 
-/// By workload: of several processes of one, weighted by their steps.
-fn inflation(pairs: &[Contention]) -> BTreeMap<[&str; 2], f64> {
-    let mut sums = BTreeMap::<[&str; 2], (f64, f64)>::new();
+/// A label for what is so or not.
+const fn truth(is_so: bool) -> &'static str {
+    if is_so { "true" } else { "false" }
+}
+
+/// By workload, and whether it is inferred: of several processes of one, weighted by their steps.
+fn inflation(pairs: &[Contention]) -> BTreeMap<(&str, &str, bool), f64> {
+    let mut sums = BTreeMap::<(&str, &str, bool), (f64, f64)>::new();
     for pair in pairs {
         let Some(ratio) = pair.inflation_ratio else { continue };
         let weight = pair.company_steps as f64;
-        let sum = sums.entry([&pair.victim.workload, &pair.aggressor.workload]).or_default();
+        let [victim, aggressor] = &pair.labels;
+        let sum = sums.entry((victim, aggressor, pair.inferred)).or_default();
         *sum = (sum.0 + ratio * weight, sum.1 + weight);
     }
     sums.into_iter().map(|(labels, (sum, weight))| (labels, sum / weight)).collect()

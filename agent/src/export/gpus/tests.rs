@@ -14,7 +14,7 @@ use crate::{
         snapshot::Recording,
     },
     health::{CallHealth, HangingCall, Health, NvmlHealth},
-    occupancy::{Active, OnDevice, Party, ProcessOnGpu, View},
+    occupancy::{Active, OnDevice, Overlap, Party, ProcessOnGpu, View},
     placement::Known,
     probe,
     role::{Evidence, Role},
@@ -229,6 +229,8 @@ fn view() -> View {
         devices: vec![on],
     };
     let pair = |victim: Party, aggressor: Party, inflation_ratio| Contention {
+        labels: [victim.workload.clone(), aggressor.workload.clone()],
+        inferred: true,
         victim,
         aggressor,
         overlap_s: 2.5,
@@ -249,11 +251,18 @@ fn view() -> View {
             vec![pair(server.clone(), job.clone(), Some(2.0)), pair(job, server, None)],
         )]
         .into(),
-        overlaps: vec![(["GPU-b", "vllm", "job"].map(str::to_owned), 2.5)],
+        overlaps: vec![Overlap {
+            device: "GPU-b".into(),
+            victim: "vllm".into(),
+            aggressor: "job".into(),
+            inferred: true,
+            seconds: 2.5,
+        }],
         active: vec![Active {
             device: "GPU-a".into(),
             role: Role::Inference,
             workload: "vllm".into(),
+            inferred: false,
             seconds: 1.5,
         }],
         neighbours: Vec::new(),
@@ -283,9 +292,9 @@ fn contention_and_active_time_are_metrics() {
     write(&Snapshot { occupancy: view(), ..snapshot(1000 * MS) }, &metrics);
     let text = metrics.encode(Format::Prometheus).unwrap();
     for line in [
-        r#"gpu_process_active_seconds_total{device="GPU-a",role="inference",workload="vllm"} 1.5"#,
-        r#"gpu_contention_overlap_seconds_total{device="GPU-b",victim="vllm",aggressor="job"} 2.5"#,
-        r#"gpu_contention_inflation_ratio{device="GPU-b",victim="vllm",aggressor="job"} 2.0"#,
+        r#"gpu_process_active_seconds_total{device="GPU-a",role="inference",workload="vllm",inferred="false"} 1.5"#,
+        r#"gpu_contention_overlap_seconds_total{device="GPU-b",victim="vllm",aggressor="job",inferred="true"} 2.5"#,
+        r#"gpu_contention_inflation_ratio{device="GPU-b",victim="vllm",aggressor="job",inferred="true"} 2.0"#,
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }

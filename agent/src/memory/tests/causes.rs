@@ -140,9 +140,9 @@ fn who_ends_without_memory_blurs_no_look() {
 #[test]
 fn failures_and_storms_follow_their_process_to_its_device() {
     let mut rig = Rig::bare();
-    rig.alloc(100, 30);
+    (100..103).for_each(|address| drop(rig.alloc(address, 10)));
     rig.fail(40);
-    rig.free(100);
+    (100..103).for_each(|address| drop(rig.free(address)));
     rig.nvml(NvmlSeen::Device(DeviceSeen { uuid: "GPU-a".into(), ..DeviceSeen::default() }));
     let told = rig.usage(100 * MIB, 10 * MIB, &[]);
     assert_eq!(failure(&told).device.as_deref(), Some("GPU-a"));

@@ -90,6 +90,50 @@ fn memory_of_another_process_is_not_held() {
 }
 
 #[test]
+fn memory_of_another_process_is_as_large_as_that_made_it() {
+    let mut rig = Rig::new();
+    rig.alloc(100, 5);
+    rig.call(PID, Class::ExportAddress, 100, 0, 77, 0);
+    rig.call(OTHER, Class::ImportAddress, 900, 0, 77, 0);
+    rig.call(OTHER, Class::ImportAddress, 901, 0, 78, 0);
+    let other = rig.of(OTHER);
+    assert_eq!((other.live_bytes[&Kind::Imported], other.counts.unsized_imports), (5 * MIB, 1));
+    assert_eq!((other.held_bytes(), other.counts.allocations, rig.live(Kind::Device)), (0, 0, 5));
+    // Opened again it is the same; given up by either way it is no memory that came back.
+    rig.call(OTHER, Class::ImportAddress, 900, 0, 77, 0);
+    assert_eq!(rig.of(OTHER).live_bytes[&Kind::Imported], 5 * MIB);
+    rig.call(OTHER, Class::CloseImport, 900, 0, 0, 0);
+    rig.call(OTHER, Class::FreeAsync, 901, 0, 0, 0);
+    assert!(rig.of(OTHER).live_bytes.is_empty());
+    // A handle that could not be read stands for nothing.
+    rig.call(PID, Class::ExportAddress, 100, 0, 0, 0);
+    rig.call(OTHER, Class::ImportAddress, 900, 0, 0, 0);
+    assert_eq!(rig.of(OTHER).counts.unsized_imports, 2);
+}
+
+#[test]
+fn what_goes_into_a_graph_is_no_memory() {
+    let mut rig = Rig::new();
+    rig.flags |= CALL_CAPTURED;
+    rig.call(PID, Class::AllocAsync, 100, 4 * MIB, 0, 0);
+    rig.call(PID, Class::FreeAsync, 100, 0, 0, 0);
+    let memory = rig.of(PID);
+    assert_eq!((memory.counts.captured, memory.counts.allocations, memory.counts.unknown_frees), (2, 0, 0));
+    assert_eq!((memory.held_bytes(), memory.peak_bytes, memory.pool_cached_bytes), (0, 0, 0));
+}
+
+#[test]
+fn contexts_of_one_device_share_its_own_pool() {
+    let mut rig = Rig::new();
+    rig.call(PID, Class::AllocAsync, 100, 4 * MIB, 0, 0);
+    rig.call(PID, Class::FreeAsync, 100, 0, 0, 0);
+    rig.context = 8;
+    rig.call(PID, Class::AllocAsync, 200, 3 * MIB, 0, 0);
+    let memory = rig.of(PID);
+    assert_eq!((rig.live(Kind::Pool), memory.pool_cached_bytes, memory.peak_bytes), (3, MIB, 4 * MIB));
+}
+
+#[test]
 fn pools_keep_what_was_given_back_until_they_are_trimmed_or_asked() {
     let mut rig = Rig::new();
     rig.call(PID, Class::CreatePool, 50, 0, 0, 0);

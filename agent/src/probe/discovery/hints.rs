@@ -116,7 +116,8 @@ fn resolved(record: &[u8]) -> Option<Resolved> {
     let (found, _) = rare::Resolved::read_from_prefix(record).ok()?;
     let end = found.name.iter().position(|b| *b == 0)?;
     let name = std::str::from_utf8(&found.name[..end]).ok()?;
-    let (row, symbol) = table::find(name, found.flags & rare::RESOLVE_PER_THREAD != 0)?;
+    let own_stream = found.flags & rare::RESOLVE_PER_THREAD != 0;
+    let (row, symbol) = table::find(name, own_stream, found.version)?;
     Some(Resolved { pid: found.header.tgid, row, symbol, address: found.address })
 }
 
@@ -240,23 +241,24 @@ mod tests {
         }
     }
 
-    fn resolved(name: &str, flags: u16) -> Vec<u8> {
+    fn resolved(name: &str, flags: u16, version: u32) -> Vec<u8> {
         let header =
             Header { abi: wire::ABI, kind: Kind::Resolved as u16, len: 96, time_ns: 1, tgid: 7, tid: 7 };
         let mut text = [0; rare::NAME];
         text[..name.len()].copy_from_slice(name.as_bytes());
         let (address, row) = (0x7f00, 0);
         let record =
-            rare::Resolved { header, address, status: 0, result: 0, row, flags, reserved: 0, name: text };
+            rare::Resolved { header, address, status: 0, result: 0, row, flags, version, name: text };
         record.as_bytes().to_vec()
     }
 
     #[test]
     fn addresses_of_functions_in_the_table_are_kept_until_their_process_is_looked_at() {
-        let symbol = |name, flags| match hints_in(&resolved(name, flags)) {
+        let of = |name: &str, flags, version| match hints_in(&resolved(name, flags, version)) {
             [Some(Hint::Resolved(found)), None] => Some((found.pid, found.address, found.symbol.name)),
             _ => None,
         };
+        let symbol = |name: &str, flags| of(name, flags, 12_080);
         assert_eq!(symbol("cuLaunchKernel", 0), Some((7, 0x7f00, "cuLaunchKernel")));
         assert_eq!(
             symbol("cuLaunchKernel", rare::RESOLVE_PER_THREAD),
@@ -264,8 +266,12 @@ mod tests {
         );
         assert_eq!((symbol("cuDeviceGetName", 0), symbol(&"x".repeat(rare::NAME), 0)), (None, None));
 
+        let batch = |version| of("cuMemcpyBatchAsync", 0, version).map(|(.., name)| name);
+        assert_eq!(batch(12_080), Some("cuMemcpyBatchAsync"));
+        assert_eq!(batch(13_000), Some("cuMemcpyBatchAsync_v2"));
+
         let (start, mut pending) = (Instant::now(), Pending::default());
-        for hint in hints_in(&resolved("cuLaunchKernel", 0)).into_iter().flatten() {
+        for hint in hints_in(&resolved("cuLaunchKernel", 0, 0)).into_iter().flatten() {
             pending.note(hint, start);
         }
         assert!(pending.take_resolved(&[8].into()).is_empty());

@@ -112,11 +112,16 @@ impl Ways {
 
     /// Tells the kernel in which processes one probed function may call another.
     pub(super) fn nest(&mut self, scanner: &Scanner, attacher: &Attacher) {
+        self.nest_with(scanner, attacher, &BTreeSet::new());
+    }
+
+    /// The same, with files that are about to have places of their own: told only after those are attached to, calls in
+    /// between would count twice.
+    fn nest_with(&mut self, scanner: &Scanner, attacher: &Attacher, coming: &BTreeSet<FileId>) {
+        let has_inner = |id| attacher.has_inner(id) || coming.contains(&id);
         let nesting: BTreeMap<u32, Ranges> = scanner
             .mapped()
-            .filter_map(|(pid, mapped)| {
-                Some((pid, ranges(mapped, |id| attacher.has(id), |id| attacher.has_inner(id))?))
-            })
+            .filter_map(|(pid, mapped)| Some((pid, ranges(mapped, |id| attacher.has(id), has_inner)?)))
             .take(MAX_PROCESSES)
             .collect();
         if nesting == self.nesting {
@@ -143,16 +148,15 @@ impl Ways {
         drivers: &Libraries,
         attacher: &mut Attacher,
     ) {
-        let pids: BTreeSet<u32> = found.iter().map(|one| one.pid).collect();
-        for pid in pids {
-            let of_it: Vec<&Resolved> = found.iter().filter(|one| one.pid == pid).collect();
-            let addresses: Vec<u64> = of_it.iter().map(|one| one.address).collect();
-            let places = locate(scanner.procfs(), pid, &addresses);
-            for one in of_it {
-                if let Some((mapping, offset)) = places.get(&one.address) {
-                    self.compare(one, mapping, *offset, drivers, attacher);
-                }
-            }
+        let located = locate_all(found, scanner);
+        let is_new = |mapping: &Mapping, offset: u64| {
+            attacher.has(mapping.file) && !attacher.has_place(mapping.file, offset)
+        };
+        let coming = located.iter().filter(|(_, mapping, offset)| is_new(mapping, *offset));
+        let coming: BTreeSet<FileId> = coming.map(|(_, mapping, _)| mapping.file).collect();
+        self.nest_with(scanner, attacher, &coming);
+        for (one, mapping, offset) in &located {
+            self.compare(one, mapping, *offset, drivers, attacher);
         }
         self.nest(scanner, attacher);
     }
@@ -222,6 +226,23 @@ impl Ways {
         };
         scanner.mapped().filter_map(of).take(MAX_PROCESSES).collect()
     }
+}
+
+/// Where each of the addresses is, in the process that was given it.
+fn locate_all<'a>(found: &'a [Resolved], scanner: &Scanner) -> Vec<(&'a Resolved, Mapping, u64)> {
+    let pids: BTreeSet<u32> = found.iter().map(|one| one.pid).collect();
+    let mut located = Vec::new();
+    for pid in pids {
+        let of_it = || found.iter().filter(|one| one.pid == pid);
+        let addresses: Vec<u64> = of_it().map(|one| one.address).collect();
+        let places = locate(scanner.procfs(), pid, &addresses);
+        let place = |one: &'a Resolved| {
+            let (mapping, offset) = places.get(&one.address)?;
+            Some((one, mapping.clone(), *offset))
+        };
+        located.extend(of_it().filter_map(place));
+    }
+    located
 }
 
 fn drivers_of(mapped: &Mapped) -> impl Iterator<Item = &Mapping> {

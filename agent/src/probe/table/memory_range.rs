@@ -94,7 +94,20 @@ pub(super) const ROWS: &[Row] = &[
         )
     },
     Row {
+        object: Loc::Arg(1),
+        other: Loc::Arg(0),
+        required: false,
+        ..row(
+            "cuIpcGetMemHandle",
+            Class::ExportAddress,
+            &[legacy("cuIpcGetMemHandle")],
+            "CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)",
+        )
+    },
+    Row {
+        // The handle is a structure of 64 bytes, passed by value: behind the return address.
         object: Loc::Arg(0),
+        other: Loc::Stack(1),
         required: false,
         ..row(
             "cuIpcOpenMemHandle",
@@ -114,7 +127,19 @@ pub(super) const ROWS: &[Row] = &[
         )
     },
     Row {
+        object: Loc::Arg(1),
+        other: Loc::Arg(0),
+        required: false,
+        ..row(
+            "cuMemPoolExportPointer",
+            Class::ExportAddress,
+            &[legacy("cuMemPoolExportPointer")],
+            "CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr dptr)",
+        )
+    },
+    Row {
         object: Loc::Arg(0),
+        other: Loc::Arg(2),
         required: false,
         ..row(
             "cuMemPoolImportPointer",

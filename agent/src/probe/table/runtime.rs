@@ -8,7 +8,7 @@ use wire::cookie::{Class, Loc};
 
 use super::{Row, Symbol, legacy, per_thread, row};
 
-const fn runtime(
+pub(super) const fn runtime(
     name: &'static str,
     class: Class,
     symbols: &'static [Symbol],
@@ -203,6 +203,15 @@ pub(super) const ROWS: &[Row] = &[
             Class::QueryStream,
             &[legacy("cudaStreamQuery"), per_thread("cudaStreamQuery_ptsz")],
             "cudaError_t cudaStreamQuery(cudaStream_t hStream)",
+        )
+    },
+    Row {
+        object: Loc::Arg(0),
+        ..runtime(
+            "cudaStreamCreate",
+            Class::StreamCreate,
+            &[legacy("cudaStreamCreate")],
+            "cudaError_t cudaStreamCreate(cudaStream_t *phStream)",
         )
     },
     Row {

@@ -24,13 +24,22 @@ pub(super) const ROWS: &[Row] = &[
         )
     },
     Row {
-        // CUDA 13 adds `_v2(CUcontext ctx)`; a wait for another context than the current one is counted as one for
-        // every stream of the process, as the plain call is.
         ..row(
             "cuCtxSynchronize",
             Class::SyncContext,
-            &[legacy("cuCtxSynchronize"), legacy("cuCtxSynchronize_v2")],
+            &[legacy("cuCtxSynchronize")],
             "CUresult cuCtxSynchronize(void)",
+        )
+    },
+    Row {
+        // Of CUDA 13; 0 is the current context.
+        object: Loc::Arg(0),
+        required: false,
+        ..row(
+            "cuCtxSynchronize_v2",
+            Class::SyncContext,
+            &[legacy("cuCtxSynchronize_v2")],
+            "CUresult cuCtxSynchronize_v2(CUcontext ctx)",
         )
     },
 ];

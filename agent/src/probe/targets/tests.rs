@@ -106,3 +106,13 @@ fn a_mapped_file_is_opened_through_the_process_root_and_checked() {
     let fifo = drivers();
     assert!(matches!(open_library(Kind::Cuda, &procfs, 7, &fifo[0]), Err(TargetError::Replaced { .. })));
 }
+
+#[test]
+fn every_row_has_its_programs_where_its_functions_are() {
+    for row in TABLE {
+        let kind = if row.runtime { Kind::Runtime } else { Kind::Cuda };
+        for program in row.programs() {
+            assert!(kind.programs().contains(program), "{}: {program}", row.name);
+        }
+    }
+}

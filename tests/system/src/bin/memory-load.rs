@@ -1,7 +1,7 @@
 //! Calls the CUDA driver as it is told on stdin, one call a line, and answers each on stdout.
 //!
 //! `memory-load LIBRARY`. A call is the exported name and its arguments: a number; `@0` to `@3`, the address of a word
-//! for a result; `*1,2,3`, the address of these words. The answer is the result code and the four words. Two lines mean
+//! for a result; `*1,2,3`, the address of these words. Words behind the sixth go to the stack. The answer is the result code and the four words. Two lines mean
 //! something else: `truth PATH` writes the driver's own counts there, `threads N ROUNDS` lets N threads call every
 //! function that allocates or frees, ROUNDS times. At the end of the input it exits.
 
@@ -13,10 +13,13 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 
-type Function = unsafe extern "C" fn(u64, u64, u64, u64, u64) -> u32;
+/// Six arguments in registers, and the words of one that is passed by value (a `CUipcMemHandle`) on the stack.
+type Function =
+    unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> u32;
 
-/// Words that calls write results to.
-type Results = [u64; 4];
+/// Words that calls write results to. A handle for other processes is as long; what is not zero of a simulated one is in
+/// the first four.
+type Results = [u64; 8];
 
 struct Driver {
     library: *mut c_void,
@@ -50,18 +53,22 @@ impl Driver {
         if let Some(function) = functions.get(name) {
             return Ok(*function);
         }
-        // SAFETY: functions of the driver take integers and pointers, five at most of those that are called here, and
-        // look at no more registers than they have arguments.
+        // SAFETY: functions of the driver take integers, pointers and such structures, and look at no more registers
+        // and words than they have arguments.
         let function = unsafe { std::mem::transmute::<*mut c_void, Function>(self.symbol(name)?) };
         functions.insert(name.to_owned(), function);
         Ok(function)
     }
 
+    #[expect(clippy::many_single_char_names, reason = "arguments without a meaning here")]
     fn call(&self, name: &str, arguments: &[u64]) -> Result<u32> {
-        let argument = |n: usize| arguments.get(n).copied().unwrap_or_default();
+        let mut given = [0; 14];
+        given[..arguments.len()].copy_from_slice(arguments);
+        let [a, b, c, d, e, f, word @ ..] = given;
         let function = self.function(name)?;
+        let [g, h, i, j, k, l, m, n] = word;
         // SAFETY: the caller's pointers are to words that live.
-        Ok(unsafe { function(argument(0), argument(1), argument(2), argument(3), argument(4)) })
+        Ok(unsafe { function(a, b, c, d, e, f, g, h, i, j, k, l, m, n) })
     }
 
     /// A call that returns one word; it must work.
@@ -99,14 +106,14 @@ fn main() -> Result<()> {
     for line in stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let mut results: Results = [0; 4];
+        let mut results: Results = [0; 8];
         let code = match words[..] {
             [] => continue,
             ["truth", path] => driver.dump(path)?,
             ["threads", threads, rounds] => many(&driver, threads.parse()?, rounds.parse()?)?,
             [name, ref arguments @ ..] => one(&driver, name, arguments, &mut results)?,
         };
-        let [a, b, c, d] = results;
+        let [a, b, c, d, ..] = results;
         writeln!(out, "{code} {a} {b} {c} {d}")?;
         out.flush()?;
     }

@@ -84,10 +84,11 @@ impl Driver {
     /// What a function returns through the address that is its first argument.
     #[track_caller]
     pub(crate) fn made(&self, name: &str, rest: &[u64]) -> u64 {
-        let mut made = 0_u64;
-        let arguments: Vec<u64> = [address(&raw mut made)].iter().chain(rest).copied().collect();
+        // A UUID takes two words.
+        let mut made = [0_u64; 2];
+        let arguments: Vec<u64> = [address(made.as_mut_ptr())].iter().chain(rest).copied().collect();
         self.function(name).call(&arguments);
-        made
+        made[0]
     }
 
     /// A stream: 0 in order with the legacy stream, 1 independent.

@@ -3,6 +3,8 @@
 mod counts;
 mod order;
 mod polls;
+mod rows;
+mod waits;
 
 use crate::driver::{Driver, address};
 use crate::report::{Report, Step, Work, now};
@@ -20,6 +22,7 @@ pub(crate) const SCRIPTS: &[(&str, Script)] = &[
     ("graphs", order::graphs),
     ("legacy", order::legacy),
     ("polls", polls::polls),
+    ("waits", waits::waits),
 ];
 
 /// Bytes of device and host memory that scripts use.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::thread;
 
-use super::{ROOM, device_memory, host_memory};
+use super::{ROOM, device_memory, host_memory, rows};
 use crate::calls::{LAUNCHES, MEMSETS, set};
 use crate::copies::{COPIES, Place, Way};
 use crate::driver::Driver;
@@ -12,7 +12,8 @@ use crate::report::Report;
 const THREADS: u64 = 6;
 const ROUNDS: u64 = 20;
 
-/// Every variant of everything, from several threads in streams of all kinds; half of the threads never wait.
+/// Every variant of everything, from several threads in streams of all kinds; half of the threads never wait. Then one call
+/// of each function that is left.
 pub(crate) fn variants(driver: &Driver) -> Report {
     let untold = Mutex::new([0, 0]);
     thread::scope(|scope| {
@@ -27,6 +28,7 @@ pub(crate) fn variants(driver: &Driver) -> Report {
             });
         }
     });
+    rows::rest(driver);
     let untold = *untold.lock().expect("nobody panics with it");
     Report { untold, ..Report::default() }
 }
