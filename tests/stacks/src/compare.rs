@@ -1,8 +1,8 @@
 //! The agent's records beside the peers' truth.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
+use std::{fmt, fs, io};
 
 use system::agent::Record;
 use system::rig::ClientView;
@@ -19,22 +19,27 @@ const TOLERANCE_US: f64 = 200.0;
 const LOAD: usize = 100;
 const MEDIAN_WIDTH_US: f64 = 1000.0;
 
-/// Of the times of all runs of this process at least this share must be known to within the tolerance: else the
-/// comparison with it says nothing. Not of each run's, since a peer that writes in another thread than it stamps has few.
+/// Of the times of all runs at least this share must be known to within the tolerance: else the comparison with them
+/// says nothing. Not of each run's, since a peer that writes in another thread than it stamps has few.
 const SHARP_SHARE: f64 = 0.05;
 
-/// Times of peers that were compared with by this process, and those of them that are known to within the tolerance.
-static STAMPS: AtomicUsize = AtomicUsize::new(0);
-static SHARP: AtomicUsize = AtomicUsize::new(0);
+/// What a run leaves beside its report: times of the peer that were compared with, and the sharp ones among them.
+const STAMPS: &str = "stamps.txt";
 
-/// What is wrong with the times of all peers that this process compared with, if anything is.
-pub fn blunt() -> Option<String> {
-    let [stamps, sharp] = [&STAMPS, &SHARP].map(|count| count.load(Ordering::Relaxed));
+/// What is wrong with the times of all runs that have left theirs in a folder beneath this one, if anything is.
+pub fn blunt(root: &Path) -> io::Result<Option<String>> {
+    let (mut stamps, mut sharp) = (0, 0);
+    for run in fs::read_dir(root)? {
+        let Ok(text) = fs::read_to_string(run?.path().join(STAMPS)) else { continue };
+        let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse::<usize>().ok());
+        stamps += numbers.next().unwrap_or_default();
+        sharp += numbers.next().unwrap_or_default();
+    }
     let share = sharp as f64 / stamps.max(1) as f64;
     let percent = 100.0 * share;
-    (stamps >= LOAD && share < SHARP_SHARE).then(|| {
+    Ok((stamps >= LOAD && share < SHARP_SHARE).then(|| {
         format!("only {percent:.1} % of the peers' {stamps} stamps are sharp enough to compare with")
-    })
+    }))
 }
 
 /// The comparison of one run.
@@ -70,8 +75,6 @@ impl Report {
                 None => report.fault(format!("{id}: missed ({truth:?})")),
             }
         }
-        STAMPS.fetch_add(report.stamps().count(), Ordering::Relaxed);
-        SHARP.fetch_add(report.stamps().filter(is_sharp).count(), Ordering::Relaxed);
         for (id, records) in by_id {
             report.fault(format!("{} records of no request, id {id:?}: {:?}", records.len(), records[0]));
         }
@@ -216,14 +219,15 @@ impl Report {
         self.widths.values().flatten()
     }
 
-    /// Share of the truth's times that are known to within the tolerance.
-    fn sharp_share(&self) -> f64 {
-        self.stamps().filter(is_sharp).count() as f64 / self.stamps().count().max(1) as f64
+    /// Times of the truth that are known to within the tolerance.
+    fn sharp(&self) -> usize {
+        self.stamps().filter(|width| **width <= TOLERANCE_US).count()
     }
-}
 
-fn is_sharp(width: &&f64) -> bool {
-    **width <= TOLERANCE_US
+    /// Leaves in the run's folder what [`blunt`] sums up.
+    pub fn leave_stamps(&self, dir: &Path) -> io::Result<()> {
+        fs::write(dir.join(STAMPS), format!("{} {}\n", self.stamps().count(), self.sharp()))
+    }
 }
 
 /// What is wrong with the truth's own times of a kind, if anything is.
@@ -241,7 +245,7 @@ impl fmt::Display for Report {
         }
         write!(f, "; width of the truth ")?;
         write_quantiles(f, &self.stamps().copied().collect::<Vec<_>>())?;
-        write!(f, " ({:.0} % sharp)", 100.0 * self.sharp_share())?;
+        write!(f, " ({:.0} % sharp)", 100.0 * self.sharp() as f64 / self.stamps().count().max(1) as f64)?;
         write!(f, "; before the client ")?;
         write_quantiles(f, &self.before_client)
     }

@@ -326,9 +326,10 @@ fn free_address() -> Result<SocketAddr> {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 10_000;
     // Two test programs at once begin at different places.
-    let begin = (std::process::id() % u32::from(PORTS)) as u16;
+    let begin = std::process::id() % u32::from(PORTS);
     let free = (0..PORTS).find_map(|_| {
-        let port = FIRST + (begin + TRIED.fetch_add(1, Ordering::Relaxed) % PORTS) % PORTS;
+        let step = begin + u32::from(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = FIRST + u16::try_from(step % u32::from(PORTS)).ok()?;
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok()
     });
     free.context("no free port on loopback")
