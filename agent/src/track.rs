@@ -5,7 +5,7 @@
 //! | module | knows |
 //! |---|---|
 //! | [`process`] | which process belongs to which service, and which services still run |
-//! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
+//! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one; what moves |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
 //! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
@@ -40,6 +40,7 @@ mod secure;
 mod server;
 mod sse;
 
+pub use connection::Traffic;
 pub use exchange::{
     Client, ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Sight, Tracked,
 };
@@ -201,6 +202,16 @@ impl Tracker {
     /// TLS of services, as far as it was seen.
     pub fn tls(&self) -> impl Iterator<Item = (ServiceId, TlsCounts)> {
         self.secure.iter()
+    }
+
+    /// Connections that services have accepted and not closed.
+    pub fn accepted(&self) -> impl Iterator<Item = ServiceId> {
+        self.connections.accepted(&self.processes)
+    }
+
+    /// Bytes that services moved over the network since this was last asked.
+    pub fn take_moved(&mut self) -> impl Iterator<Item = (ServiceId, Traffic)> + '_ {
+        self.connections.moved.take()
     }
 
     /// Connections in the table, those included that carry no exchanges.

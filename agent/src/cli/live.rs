@@ -241,6 +241,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             coverage: core.pipeline.coverage().clone(),
             in_flight: core.pipeline.in_flight(),
             tls: core.pipeline.tls(),
+            traffic: core.pipeline.traffic(),
             lag_ns: std::mem::take(&mut core.lag_ns),
             recording: core.recorder.state(),
         });
