@@ -18,6 +18,8 @@ use thiserror::Error;
 
 pub use keys::{KEYS, Key};
 
+use crate::versions::Rule;
+
 /// Where the file is looked for when `--config` is not given; it need not exist.
 pub const DEFAULT_PATH: &str = "/etc/stagelens/stagelens.toml";
 
@@ -115,6 +117,16 @@ pub struct Config {
     pub max_series: usize,
     /// Bucket boundaries, in seconds, added to the histograms of request times.
     pub extra_buckets: Vec<f64>,
+    /// Edges of the ranges of prompt tokens by which metrics tell requests apart.
+    pub input_ranges: Vec<u64>,
+    /// The same of bytes of the body, where a request has no tokens.
+    pub body_ranges: Vec<u64>,
+    /// The same of completion tokens.
+    pub output_ranges: Vec<u64>,
+    /// The same of the mean batch size.
+    pub batch_ranges: Vec<u64>,
+    /// How names of models tell their versions.
+    pub version_rules: Vec<Rule>,
     /// Size at which a recording stops, bytes.
     pub recording_max_bytes: u64,
 }
@@ -238,6 +250,11 @@ impl Config {
             keep_requests: 0,
             max_series: 0,
             extra_buckets: Vec::new(),
+            input_ranges: Vec::new(),
+            body_ranges: Vec::new(),
+            output_ranges: Vec::new(),
+            batch_ranges: Vec::new(),
+            version_rules: Vec::new(),
             recording_max_bytes: 0,
         }
     }

@@ -12,6 +12,8 @@ pub mod metrics;
 pub mod observe;
 pub mod process;
 pub mod prometheus;
+pub mod ranges;
+mod services;
 pub mod snapshot;
 pub mod store;
 

@@ -15,6 +15,7 @@
 //! | 3 | [`coverage`] | what was seen and what NVML told | whose work on a GPU is seen |
 //! | 4 | [`request`] | exchanges and steps | requests with their steps |
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
+//! | 5 | [`versions`] | names of models | their versions, where nothing else tells them |
 //! | 5 | [`contention`], [`role`], [`occupancy`] | steps by device | who is on it, what for, and in whose way |
 //! | 6 | `diagnose` | requests over time | findings (not yet) |
 //! | 7 | [`export`] | results | JSON, metrics, HTTP |
@@ -49,3 +50,4 @@ pub mod source;
 pub mod stage;
 pub mod tls;
 pub mod track;
+pub mod versions;

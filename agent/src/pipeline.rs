@@ -3,6 +3,8 @@
 mod delivery;
 mod gpus;
 
+use std::collections::BTreeMap;
+
 use delivery::Deliveries;
 
 use crate::{
@@ -14,8 +16,12 @@ use crate::{
     occupancy::{Occupancy, View},
     request::{Ended, RequestRecord, Requests, Settled},
     stage::{Names, report},
-    track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker},
+    track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker, Traffic},
+    versions::{self, Rule},
 };
+
+/// Names of services whose totals are kept.
+const NAMES_KEPT: usize = 4096;
 
 /// What the pipeline hands out while it works.
 #[derive(Debug)]
@@ -78,6 +84,9 @@ pub struct Pipeline {
     coverage: Coverage,
     requests: Requests,
     deliveries: Deliveries,
+    /// What services moved over the network, by name.
+    moved: BTreeMap<String, Traffic>,
+    versions: Vec<Rule>,
     tracked: Vec<Tracked>,
     settled: Vec<Settled>,
 }
@@ -94,9 +103,18 @@ impl Pipeline {
             coverage: Coverage::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
+            moved: BTreeMap::new(),
+            versions: Vec::new(),
             tracked: Vec::new(),
             settled: Vec::new(),
         }
+    }
+
+    /// With rules by which names of models tell versions.
+    #[must_use]
+    pub fn with_versions(mut self, rules: &[Rule]) -> Self {
+        self.versions = rules.to_vec();
+        self
     }
 
     /// Takes one record, masks its payload in place, and appends what became final to `out`.
@@ -141,11 +159,20 @@ impl Pipeline {
             let expired = limit.map(|limit| self.deliveries.expired(limit, &mut self.health));
             let expired = expired.into_iter().flatten();
             out.extend(expired.map(|ended| request(ended, &self.tracker, &mut self.health)));
+            self.name_versions(&mut out[before..]);
             self.count_requests(&mut out[before..]);
             self.pass(time);
         }
         // Its room is used again.
         self.tracked = news;
+    }
+
+    fn name_versions(&self, out: &mut [Output]) {
+        for output in out {
+            if let Output::Request(record) = output {
+                versions::apply(&self.versions, &mut record.model, &mut record.model_version);
+            }
+        }
     }
 
     fn count_requests(&mut self, out: &mut [Output]) {
@@ -163,6 +190,7 @@ impl Pipeline {
     fn pass(&mut self, time: Option<Time>) {
         match time {
             Some(Time::Now(now_ns)) => {
+                self.count_moved();
                 let wall_ns = self.tracker.wall_ns(now_ns);
                 self.occupancy.tick(now_ns, wall_ns, &self.devices, &mut self.health);
             }
@@ -171,9 +199,32 @@ impl Pipeline {
         }
     }
 
+    /// While their services are known by name.
+    fn count_moved(&mut self) {
+        let moved: Vec<_> = self.tracker.take_moved().collect();
+        for (id, traffic) in moved {
+            let name = self.tracker.service_name(id);
+            if self.moved.len() >= NAMES_KEPT && !self.moved.contains_key(name) {
+                self.health.limit("service_names");
+                continue;
+            }
+            self.moved.entry(name.to_owned()).or_default().add(traffic);
+        }
+    }
+
+    /// What services moved over the network and their open connections, by name. Totals stay when a service is gone.
+    pub fn traffic(&self) -> BTreeMap<String, Traffic> {
+        let mut by_name = self.moved.clone();
+        for id in self.tracker.accepted() {
+            let open = Traffic { connections: 1, ..Traffic::default() };
+            by_name.entry(self.tracker.service_name(id).to_owned()).or_default().add(open);
+        }
+        by_name
+    }
+
     /// Requests in flight, by name of their service; services with none are among them.
-    pub fn in_flight(&self) -> std::collections::BTreeMap<String, u64> {
-        let mut by_name = std::collections::BTreeMap::new();
+    pub fn in_flight(&self) -> BTreeMap<String, u64> {
+        let mut by_name = BTreeMap::new();
         for (id, n) in self.requests.in_flight() {
             *by_name.entry(self.tracker.service_name(id).to_owned()).or_default() += n as u64;
         }
@@ -201,8 +252,8 @@ impl Pipeline {
     }
 
     /// TLS of services, as far as it was seen, by name; services with the same one are added up.
-    pub fn tls(&self) -> std::collections::BTreeMap<String, TlsCounts> {
-        let mut by_name = std::collections::BTreeMap::<String, TlsCounts>::new();
+    pub fn tls(&self) -> BTreeMap<String, TlsCounts> {
+        let mut by_name = BTreeMap::<String, TlsCounts>::new();
         for (id, counts) in self.tracker.tls() {
             by_name.entry(self.tracker.service_name(id).to_owned()).or_default().add(&counts);
         }

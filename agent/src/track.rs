@@ -5,7 +5,7 @@
 //! | module | knows |
 //! |---|---|
 //! | [`process`] | which process belongs to which service, and which services still run |
-//! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one |
+//! | [`connection`], [`ends`] | which side of a connection is the server; which two are the ends of one; what moves |
 //! | [`accepted`], [`call`] | which protocol a connection speaks; what one call on it came to |
 //! | [`server`], [`http1`] | HTTP/1.1: offsets, gaps and messages of one connection |
 //! | [`http2`] | HTTP/2: the same, frames, header blocks and streams |
@@ -42,6 +42,7 @@ mod secure;
 mod server;
 mod sse;
 
+pub use connection::Traffic;
 pub use exchange::{
     Client, ContentEvent, Delivery, Exchange, ExchangeId, MAX_CONTENT, ServiceId, Sight, Tracked,
 };
@@ -211,6 +212,16 @@ impl Tracker {
     /// Connections that services had accepted before they were watched, as far as they were found.
     pub fn older(&self) -> impl Iterator<Item = (ServiceId, u64)> {
         self.older.iter()
+    }
+
+    /// Connections that services have accepted and not closed.
+    pub fn accepted(&self) -> impl Iterator<Item = ServiceId> {
+        self.connections.accepted(&self.processes)
+    }
+
+    /// Bytes that services moved over the network since this was last asked.
+    pub fn take_moved(&mut self) -> impl Iterator<Item = (ServiceId, Traffic)> + '_ {
+        self.connections.moved.take()
     }
 
     /// Connections in the table, those included that carry no exchanges.

@@ -75,7 +75,7 @@ fn query(url: &str, query: &str) -> BTreeMap<(String, String), f64> {
 #[test]
 fn the_queries_of_the_design_return_values() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let settings = prometheus::Settings { max_series: 100, extra_buckets: Vec::new() };
+    let settings = prometheus::Settings { max_series: 100, ..prometheus::Settings::default() };
     let export = Export::new(100, &settings);
     let listener = runtime.block_on(http::bind(([127, 0, 0, 1], 0).into())).unwrap();
     let target = listener.local_addr().unwrap().to_string();

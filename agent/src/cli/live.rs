@@ -242,6 +242,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             in_flight: core.pipeline.in_flight(),
             tls: core.pipeline.tls(),
             older: core.pipeline.older(),
+            traffic: core.pipeline.traffic(),
             lag_ns: std::mem::take(&mut core.lag_ns),
             recording: core.recorder.state(),
         });

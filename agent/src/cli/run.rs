@@ -87,7 +87,8 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
     let listener = if plan.serve { Some(runtime.block_on(http::bind(plan.config.listen))?) } else { None };
     let recorder = recorder(plan.record.as_deref(), &plan.config)?;
     let export = Export::new(plan.config.keep_requests, &setup::metrics(&plan.config));
-    let core = Core::new(Pipeline::new(pipeline::Settings {}), recorder, Arc::clone(&export));
+    let pipeline = Pipeline::new(pipeline::Settings {}).with_versions(&plan.config.version_rules);
+    let core = Core::new(pipeline, recorder, Arc::clone(&export));
     let stop = Arc::new(AtomicBool::new(false));
     let (ended, loop_ended) = oneshot::channel();
     let (sender, observations) = sync_channel(OBSERVATIONS);

@@ -7,7 +7,11 @@ use tracing_subscriber::EnvFilter;
 use super::{Scope, failure::Failure};
 use crate::{
     config::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier, Tls},
-    export, probe,
+    export::{
+        self,
+        ranges::{BODY, Ranges, RequestRanges},
+    },
+    probe,
     source::nvml,
 };
 
@@ -64,6 +68,12 @@ pub(super) fn metrics(config: &Config) -> export::prometheus::Settings {
     export::prometheus::Settings {
         max_series: config.max_series,
         extra_buckets: config.extra_buckets.clone(),
+        ranges: RequestRanges {
+            input: Ranges::new(&config.input_ranges),
+            body: Ranges::named(BODY, &config.body_ranges),
+            output: Ranges::new(&config.output_ranges),
+            batch: Ranges::new(&config.batch_ranges),
+        },
     }
 }
 

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use toml::Value;
 
 use super::{Config, LogLevel, NetworkTiming, NvmlMode, SocketTier, Tls};
+use crate::versions::Rule;
 
 /// A config key.
 #[derive(Debug)]
@@ -244,6 +245,63 @@ pub const KEYS: &[Key] = &[
         show: |config| config.extra_buckets.iter().map(|&s| Value::Float(s)).collect::<Vec<_>>().into(),
     },
     Key {
+        name: "metrics.input_ranges",
+        default: "[128, 512, 2048, 8192, 32768]",
+        allowed: EDGES,
+        help: "Edges of the ranges of prompt tokens by which request times are told apart (label input_range). Empty: not told apart.",
+        read: |config, value| {
+            config.input_ranges = edges(value)?;
+            Some(())
+        },
+        show: |config| show_edges(&config.input_ranges),
+    },
+    Key {
+        name: "metrics.body_ranges",
+        default: "[16384, 131072, 1048576, 8388608]",
+        allowed: EDGES,
+        help: "The same in bytes of the request's body, for APIs without tokens, as those that take images: input_range is then body:LOW-HIGH.",
+        read: |config, value| {
+            config.body_ranges = edges(value)?;
+            Some(())
+        },
+        show: |config| show_edges(&config.body_ranges),
+    },
+    Key {
+        name: "metrics.output_ranges",
+        default: "[]",
+        allowed: EDGES,
+        help: "The same of completion tokens (label output_range). Empty: not told apart. Each range multiplies the series.",
+        read: |config, value| {
+            config.output_ranges = edges(value)?;
+            Some(())
+        },
+        show: |config| show_edges(&config.output_ranges),
+    },
+    Key {
+        name: "metrics.batch_ranges",
+        default: "[]",
+        allowed: EDGES,
+        help: "The same of the mean number of requests in a request's steps (label batch_size). Empty: not told apart.",
+        read: |config, value| {
+            config.batch_ranges = edges(value)?;
+            Some(())
+        },
+        show: |config| show_edges(&config.batch_ranges),
+    },
+    Key {
+        name: "models.version_rules",
+        default: "[]",
+        allowed: r#"a list of at most 16 names with {model} and {version} in them, as in "{model}@{version}""#,
+        help: "How names of models tell their versions, where nothing else does. The first rule that fits a name splits it.",
+        read: |config, value| {
+            config.version_rules = list(value, |rule| Rule::parse(rule.as_str()?).ok())?;
+            (config.version_rules.len() <= 16).then_some(())
+        },
+        show: |config| {
+            config.version_rules.iter().map(|rule| Value::String(rule.to_string())).collect::<Vec<_>>().into()
+        },
+    },
+    Key {
         name: "recording.max_bytes",
         default: "1073741824",
         allowed: "a number from 65536 to 1099511627776",
@@ -255,6 +313,22 @@ pub const KEYS: &[Key] = &[
         show: |config| Value::Integer(i64::try_from(config.recording_max_bytes).unwrap_or(i64::MAX)),
     },
 ];
+
+/// What lists of edges take.
+const EDGES: &str = "a list of at most 16 whole numbers from 1 to 1000000000, rising";
+
+fn edges(value: &Value) -> Option<Vec<u64>> {
+    let edges = list(value, |n| u64::try_from(integer(n, 1, 1_000_000_000)?).ok())?;
+    (edges.len() <= 16 && edges.is_sorted_by(|a, b| a < b)).then_some(edges)
+}
+
+fn show_edges(edges: &[u64]) -> Value {
+    edges
+        .iter()
+        .map(|&edge| Value::Integer(i64::try_from(edge).unwrap_or(i64::MAX)))
+        .collect::<Vec<_>>()
+        .into()
+}
 
 fn log_level(name: &str) -> Option<LogLevel> {
     Some(match name {

@@ -22,6 +22,8 @@ pub enum Buckets {
     Token,
     /// Calls of the CUDA driver: factor 2 from 10 µs to 10 s.
     Driver,
+    /// Tokens of a request: factor 4 from 1 to a million.
+    Tokens,
 }
 
 /// Unit of a metric; its name has it before `_total`.
@@ -53,7 +55,8 @@ pub struct Metric {
 }
 
 /// Labels of a model's requests.
-const REQUEST: &[&str] = &["model_name", "model_version", "streaming", "input_range"];
+const REQUEST: &[&str] =
+    &["model_name", "model_version", "streaming", "input_range", "output_range", "batch_size"];
 /// Labels of a model.
 const MODEL: &[&str] = &["model_name", "model_version"];
 
@@ -71,7 +74,7 @@ macro_rules! metrics {
     };
 }
 
-use Buckets::{Driver, FirstToken, Request, Token};
+use Buckets::{Driver, FirstToken, Request, Token, Tokens};
 use Kind::{Counter, Gauge, Histogram};
 
 metrics! {
@@ -84,7 +87,10 @@ metrics! {
     Tpot "inference_tpot_seconds" Histogram(Token), Seconds, REQUEST,
         "Time per output token after the first, streaming requests with a known number of tokens only";
     StageDuration "inference_stage_duration_seconds" Histogram(Request), Seconds,
-        &["model_name", "model_version", "streaming", "input_range", "stage", "confidence"],
+        &[
+            "model_name", "model_version", "streaming", "input_range", "output_range", "batch_size", "stage",
+            "confidence",
+        ],
         "Time of a request in a stage; the stages of a request add up to its duration";
     Delivery "inference_delivery_seconds" Histogram(Request), Seconds, REQUEST,
         "From the last response byte written to its acknowledgement by the client, where that was seen";
@@ -100,6 +106,20 @@ metrics! {
         "Prompt tokens, as far as the answers tell";
     OutputTokens "inference_output_tokens_total" Counter, None, &["model_name", "model_version", "source"],
         "Completion tokens, as far as the answers tell";
+    RequestInputTokens "inference_request_input_tokens" Histogram(Tokens), None, MODEL,
+        "Prompt tokens of a request, as far as its answer tells";
+    RequestOutputTokens "inference_request_output_tokens" Histogram(Tokens), None, MODEL,
+        "Completion tokens of a request, as far as its answer tells";
+    ServiceInfo "inference_service_info" Gauge, None, &["service", "engine", "engine_version", "gpu_model"],
+        "Always 1; the inference server behind a service, as its command line, libraries and files tell, and the model of each kind of GPU that it works on";
+    ServiceCpu "inference_service_cpu_seconds_total" Counter, Seconds, &["service"],
+        "CPU time of the processes of a service since they started; what one used after the last look before its end is missing";
+    ServiceMemory "inference_service_memory_bytes" Gauge, Bytes, &["service"],
+        "Resident memory of the processes of a service; what they share counts for each";
+    ServiceBytes "inference_service_network_bytes_total" Counter, Bytes, &["service", "dir"],
+        "Bytes that the processes of a service read from (in) and wrote to (out) TCP connections, those between its own processes left out";
+    Connections "inference_connections_active" Gauge, None, &["service"],
+        "Open connections that a service accepted";
     InFlight "inference_requests_in_flight" Gauge, None, &["service"],
         "Requests that a service has begun to read and not finished to answer";
     CudaLaunches "cuda_launches_total" Counter, None, &["workload", "kind"],
@@ -265,13 +285,14 @@ impl Buckets {
                 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0,
                 2.5, 5.0,
             ],
+            Tokens => (0..11).map(|n| f64::from(1_u32 << (2 * n))).collect(),
             Driver => (0..21).map(|n| 10e-6 * f64::from(1_u32 << n)).collect(),
         }
     }
 
     /// Whether an operator's own boundaries are added: only for times of requests.
     pub fn takes_extra(self) -> bool {
-        self != Driver
+        !matches!(self, Driver | Tokens)
     }
 }
 
@@ -306,7 +327,7 @@ mod tests {
 
     #[test]
     fn buckets_rise() {
-        for buckets in [Request, FirstToken, Token, Driver] {
+        for buckets in [Request, FirstToken, Token, Driver, Tokens] {
             assert!(buckets.boundaries().is_sorted_by(|a, b| a < b), "{buckets:?}");
         }
     }

@@ -6,6 +6,7 @@ use super::{
     json,
     metrics::Id,
     prometheus::{Metrics, OVERFLOW},
+    ranges::{Ranges, RequestRanges},
 };
 use crate::{
     coverage::RareKind,
@@ -48,12 +49,43 @@ fn request(metrics: &Metrics, record: &RequestRecord) {
             metrics.add(id, &[model, version, source], tokens);
         }
     }
+    for (id, tokens) in
+        [(Id::RequestInputTokens, record.input_tokens), (Id::RequestOutputTokens, record.output_tokens)]
+    {
+        if let Some(tokens) = tokens {
+            metrics.observe(id, &[model, version], tokens as f64);
+        }
+    }
     incomplete(metrics, record);
     deadline(metrics, record);
-    times(metrics, record, [model, version, streaming(record.streaming), input_range(record.input_tokens)]);
+    let [input, output, batch] = ranges(record, metrics.ranges());
+    times(metrics, record, [model, version, streaming(record.streaming), input, output, batch]);
 }
 
-fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 4]) {
+/// What compares requests of like size: prompt, answer, batch. A request without tokens is as long as its body.
+fn ranges<'a>(record: &RequestRecord, ranges: &'a RequestRanges) -> [&'a str; 3] {
+    let of = |ranges: &'a Ranges, value: Option<u64>| match value {
+        Some(value) => ranges.of(value),
+        None if ranges.is_empty() => "",
+        None => UNKNOWN,
+    };
+    let body = record.body_bytes_in.filter(|_| record.input_tokens.is_none() && is_without_tokens(record));
+    let input = match body.filter(|_| !ranges.body.is_empty()) {
+        Some(bytes) => ranges.body.of(bytes),
+        None => of(&ranges.input, record.input_tokens),
+    };
+    // Batches are small whole numbers; a mean of them is rounded.
+    let batch = record.batch_size_mean.map(|mean| mean.round() as u64);
+    [input, of(&ranges.output, record.output_tokens), of(&ranges.batch, batch)]
+}
+
+/// Its API has no tokens: what was sent may be an image, a table or a sound.
+fn is_without_tokens(record: &RequestRecord) -> bool {
+    const APIS: [&str; 4] = ["kserve.infer", "kserve.grpc", "torchserve.predict", "http"];
+    record.api.as_deref().is_some_and(|api| APIS.contains(&api))
+}
+
+fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 6]) {
     let whole = [
         (Id::RequestDuration, record.e2e_s),
         (Id::Ttft, record.ttft_s),
@@ -69,10 +101,11 @@ fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 4]) {
         metrics.observe(Id::Tbt, &labels, gap);
     }
     let confidence = record.confidence.map_or(UNKNOWN.to_owned(), json::name);
-    let [model, version, streaming, range] = labels;
+    let [model, version, streaming, input, output, batch] = labels;
     for (stage, &seconds) in &record.stages {
         let stage = stage.strip_suffix("_s").unwrap_or(stage);
-        metrics.observe(Id::StageDuration, &[model, version, streaming, range, stage, &confidence], seconds);
+        let labels = [model, version, streaming, input, output, batch, stage, &confidence];
+        metrics.observe(Id::StageDuration, &labels, seconds);
     }
 }
 
@@ -148,19 +181,6 @@ fn streaming(streaming: Option<bool>) -> &'static str {
     }
 }
 
-/// Prompt tokens in steps of four, as a label: requests of like length compare with each other.
-fn input_range(tokens: Option<u64>) -> &'static str {
-    match tokens {
-        None => UNKNOWN,
-        Some(0..128) => "0-127",
-        Some(128..512) => "128-511",
-        Some(512..2048) => "512-2047",
-        Some(2048..8192) => "2048-8191",
-        Some(8192..32_768) => "8192-32767",
-        Some(32_768..) => "32768+",
-    }
-}
-
 /// The outcome as a class of error; `None` for what is no error, or not known to be one.
 fn error_class(outcome: Outcome) -> Option<String> {
     (!matches!(outcome, Outcome::Ok | Outcome::Unknown)).then(|| json::name(outcome))
@@ -177,7 +197,7 @@ mod tests {
     };
 
     fn expose(outputs: &[Output]) -> String {
-        let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+        let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
         for output in outputs {
             super::output(&metrics, output);
         }
@@ -231,6 +251,41 @@ mod tests {
         assert!(!text.contains("inference_request_errors_total"), "{text}");
         assert!(!text.contains("inference_tpot"), "what is not known is absent: {text}");
         assert!(!text.contains("inference_client_deadline"), "no client gave up: {text}");
+    }
+
+    #[test]
+    fn requests_are_told_apart_by_the_ranges_that_the_operator_wants() {
+        let ranges = RequestRanges {
+            output: Ranges::new(&[4]),
+            batch: Ranges::new(&[2, 8]),
+            ..RequestRanges::default()
+        };
+        let metrics = Metrics::new(&Settings { ranges, ..Settings::default() });
+        let image = RequestRecord {
+            api: Some("kserve.infer".into()),
+            body_bytes_in: Some(200_000),
+            e2e_s: Some(0.5),
+            batch_size_mean: Some(7.4),
+            ..RequestRecord::default()
+        };
+        for record in [record(), image] {
+            output(&metrics, &Output::Request(Box::new(record)));
+        }
+        let text = metrics.encode(Format::Prometheus).unwrap();
+        let e2e = "inference_request_duration_seconds_sum{model_name=";
+        check(
+            &text,
+            &[
+                &format!(
+                    r#"{e2e}"m",model_version="unknown",streaming="true",input_range="128-511",output_range="0-3",batch_size="unknown"}} 0.5"#
+                ),
+                &format!(
+                    r#"{e2e}"unknown",model_version="unknown",streaming="unknown",input_range="body:131072-1048575",output_range="unknown",batch_size="2-7"}} 0.5"#
+                ),
+                r#"inference_request_input_tokens_sum{model_name="m",model_version="unknown"} 200.0"#,
+                r#"inference_request_output_tokens_count{model_name="m",model_version="unknown"} 1"#,
+            ],
+        );
     }
 
     #[test]

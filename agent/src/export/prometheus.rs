@@ -11,14 +11,21 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder, prometheus_text, text},
+    encoding::{EncodeMetric, MetricEncoder, prometheus_text, text},
     metrics::{
         MetricType, TypedMetric, counter::Counter, gauge::Gauge, histogram::Histogram as ClientHistogram,
     },
     registry::{Registry, Unit as ClientUnit},
 };
 
-use super::metrics::{Id, Kind, METRICS, Metric, Unit};
+mod labels;
+
+use labels::Labels;
+
+use super::{
+    metrics::{Id, Kind, METRICS, Metric, Unit},
+    ranges::RequestRanges,
+};
 
 /// Label value of the series that takes what the cap keeps out.
 pub const OVERFLOW: &str = "other";
@@ -30,6 +37,14 @@ pub struct Settings {
     pub max_series: usize,
     /// Bucket boundaries added to the times of requests, seconds.
     pub extra_buckets: Vec<f64>,
+    /// Ranges of sizes by which requests are told apart.
+    pub ranges: RequestRanges,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { max_series: 1000, extra_buckets: Vec::new(), ranges: RequestRanges::default() }
+    }
 }
 
 /// A text form.
@@ -55,6 +70,7 @@ impl Format {
 #[derive(Debug)]
 pub struct Metrics {
     families: Vec<Family>,
+    ranges: RequestRanges,
     registry: Registry,
 }
 
@@ -64,7 +80,12 @@ impl Metrics {
         let mut registry = Registry::default();
         let families =
             METRICS.iter().map(|metric| Family::register(metric, settings, &mut registry)).collect();
-        Self { families, registry }
+        Self { families, ranges: settings.ranges.clone(), registry }
+    }
+
+    /// Ranges of sizes by which requests are told apart.
+    pub fn ranges(&self) -> &RequestRanges {
+        &self.ranges
     }
 
     /// Adds to a counter.
@@ -268,21 +289,6 @@ impl<M: EncodeMetric + TypedMetric> EncodeMetric for Capped<M> {
     }
 }
 
-/// Label values; the names are the metric's.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Labels {
-    values: Vec<Cow<'static, str>>,
-    names: &'static [&'static str],
-}
-
-impl EncodeLabelSet for Labels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        use prometheus_client::encoding::EncodeLabel;
-        let pairs = self.names.iter().zip(&self.values);
-        pairs.into_iter().try_for_each(|(name, value)| (*name, &**value).encode(encoder.encode_label()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -293,7 +299,7 @@ mod tests {
     use super::*;
 
     fn metrics(max_series: usize) -> Metrics {
-        Metrics::new(&Settings { max_series, extra_buckets: vec![0.7, 1.0] })
+        Metrics::new(&Settings { max_series, extra_buckets: vec![0.7, 1.0], ..Settings::default() })
     }
 
     /// One value in every family.

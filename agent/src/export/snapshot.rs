@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{coverage, gpus, json, metrics::Id, process, prometheus::Metrics};
+use super::{coverage, gpus, json, metrics::Id, process, prometheus::Metrics, services};
 use crate::{
     coverage::Coverage,
     device::Devices,
@@ -16,7 +16,7 @@ use crate::{
     memory::ProcessMemory,
     occupancy::View,
     probe,
-    track::TlsCounts,
+    track::{TlsCounts, Traffic},
 };
 
 /// After this long without a snapshot the pipeline is not ready.
@@ -83,6 +83,8 @@ pub struct Snapshot {
     pub tls: BTreeMap<String, TlsCounts>,
     /// Connections that are older than the agent, as found so far, by the services' keys.
     pub older: BTreeMap<String, u64>,
+    /// Network use, by service.
+    pub traffic: BTreeMap<String, Traffic>,
     /// Age of the oldest record of the last interval when it was taken from the source, ns.
     pub lag_ns: u64,
     /// The recording.
@@ -162,6 +164,7 @@ impl Snapshot {
         self.write_recording(metrics);
         gpus::write(self, metrics);
         coverage::write(self, metrics);
+        services::write(self, metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
         self.write_older(metrics);
@@ -262,9 +265,20 @@ mod tests {
 
     fn snapshot(taken_ns: u64, ready: bool, missing: &[&str]) -> Snapshot {
         let missing = missing.iter().map(|&sentence| sentence.to_owned()).collect();
-        let (service, name) = ("key".to_owned(), "svc".to_owned());
-        let services = vec![probe::status::ServiceStatus { service, name, ..Default::default() }];
-        let probes = probe::Status { ready, missing, services, ..probe::Status::default() };
+        let service = probe::status::ServiceStatus {
+            service: "key".into(),
+            name: "svc".into(),
+            engine: Some("vllm".into()),
+            engine_version: Some("0.33.0".into()),
+            ..probe::status::ServiceStatus::default()
+        };
+        let usage = probe::status::Usage { cpu_ms: 1500, memory_bytes: Some(4096) };
+        let usage = [
+            ("svc".to_owned(), usage),
+            ("gone".to_owned(), probe::status::Usage { cpu_ms: 250, memory_bytes: None }),
+        ];
+        let (services, usage) = (vec![service], usage.into());
+        let probes = probe::Status { ready, missing, services, usage, ..probe::Status::default() };
         let mut health = Health { seen: 7, decoded: 5, ..Health::default() };
         health.fail("short");
         health.ignore("probe");
@@ -286,6 +300,7 @@ mod tests {
             in_flight,
             tls,
             older: [("key".to_owned(), 4)].into(),
+            traffic: [("svc".to_owned(), Traffic { connections: 4, bytes_in: 5, bytes_out: 6 })].into(),
             lag_ns: 500_000_000,
             recording: Recording::default(),
         }
@@ -318,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_scrape_shows_the_snapshot() {
-        let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+        let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
         let shared = Shared::default();
         shared.publish(snapshot(process::monotonic_ns(), true, &[]));
         shared.refresh(&metrics, process::monotonic_ns());
@@ -337,6 +352,13 @@ mod tests {
             r#"stagelens_tls_connections_total{service="svc",state="opaque"} 3"#,
             r#"stagelens_tls_unlinked_bytes_total{service="svc"} 70"#,
             r#"stagelens_older_connections{service="svc"} 4.0"#,
+            r#"inference_service_info{service="svc",engine="vllm",engine_version="0.33.0",gpu_model="unknown"} 1.0"#,
+            r#"inference_service_cpu_seconds_total{service="svc"} 1.5"#,
+            r#"inference_service_cpu_seconds_total{service="gone"} 0.25"#,
+            r#"inference_service_memory_bytes{service="svc"} 4096.0"#,
+            r#"inference_service_network_bytes_total{service="svc",dir="in"} 5"#,
+            r#"inference_service_network_bytes_total{service="svc",dir="out"} 6"#,
+            r#"inference_connections_active{service="svc"} 4.0"#,
             "stagelens_event_lag_seconds 0.5",
             "stagelens_ready 1.0",
         ] {

@@ -4,16 +4,19 @@
 //! A full look at `/proc` comes at the scan interval, stretched where it would cost more than a hundredth of a core;
 //! hints from the ring buffer bring the processes concerned forward.
 
+mod engines;
 mod gpus;
 pub mod group;
 mod hints;
 mod libraries;
+mod links;
 mod output;
 mod scan;
+mod usage;
 mod ways;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -30,7 +33,15 @@ pub use ways::WayMaps;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::{
-    gpus::GpuProcesses, group::Wanted, libraries::Libraries, output::Output, scan::Scanner, ways::Ways,
+    engines::Engines,
+    gpus::GpuProcesses,
+    group::{Facts, Wanted},
+    libraries::Libraries,
+    links::Links,
+    output::Output,
+    scan::Scanner,
+    usage::{Units, Usages},
+    ways::Ways,
 };
 use super::{
     attach::Attacher,
@@ -87,6 +98,9 @@ pub struct Discovery {
     /// There may be older connections that were not looked for, and when they may be at the earliest.
     older_due: bool,
     older_after: Option<Instant>,
+    engines: Engines,
+    usages: Usages,
+    links: Links,
     wanted: Wanted,
     interval: Duration,
     status: Arc<Mutex<Status>>,
@@ -109,6 +123,9 @@ impl Discovery {
             gpus: GpuProcesses::default(),
             older_due: false,
             older_after: None,
+            engines: Engines::default(),
+            usages: Usages::default(),
+            links: Links::default(),
             wanted: parts.wanted,
             interval: parts.interval,
             status: parts.status,
@@ -165,6 +182,7 @@ impl Discovery {
         for observation in self.gpus.look(&self.scanner, &users, now) {
             self.output.emit(&observation);
         }
+        self.look_at_services(now);
         if self.scan.passes == 0 {
             self.say_what_is_absent();
         }
@@ -172,6 +190,17 @@ impl Discovery {
         self.scan.last_pass_cpu_us = u64::try_from(cost.as_micros()).unwrap_or(u64::MAX);
         self.publish();
         now + self.interval.max((cost * MAX_SHARE).min(MAX_INTERVAL))
+    }
+
+    /// What services are and what they use.
+    fn look_at_services(&mut self, now: Instant) {
+        let services = self.output.services();
+        self.engines.look(&self.scanner, &services, now);
+        let names: BTreeMap<u32, &str> = services
+            .iter()
+            .flat_map(|service| service.pids.iter().map(|pid| (*pid, service.name.as_str())))
+            .collect();
+        self.usages.look(self.scanner.stats(), |stat| names.get(&stat.pid).copied());
     }
 
     /// Someone who asked for a process or port by a wrong number would wait for ever.
@@ -191,7 +220,11 @@ impl Discovery {
         self.drivers.identify(&self.scanner, |_| true, now);
         self.ways.find_fallbacks(&self.scanner, &self.drivers, now);
         let (ways, drivers, output) = (&self.ways, &self.drivers, &self.output);
-        let facts = self.scanner.facts(|pid, mapped| ways.uses_gpu(pid, mapped, drivers, output));
+        let mut facts = self.scanner.facts(|pid, mapped| ways.uses_gpu(pid, mapped, drivers, output));
+        let is_engine = |one: &&Facts| one.gpu && one.ports.is_empty();
+        self.links.look(&self.scanner, facts.iter().filter(is_engine).map(|one| one.pid).collect(), now);
+        self.scanner.attend(self.links.fronts());
+        facts.iter_mut().for_each(|one| one.linked = self.links.of(one.pid));
         let services = group::services(&facts, &self.wanted, self.output.assigned());
         // Attached before they are watched: the first step of a process is then whole, or not seen at all.
         let watched: BTreeSet<u32> =
@@ -240,6 +273,8 @@ impl Discovery {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.probes = probes;
         status.services = self.output.services();
+        self.engines.name(&mut status.services);
+        status.usage = self.usages.view(Units::of_host());
         status.reach = reach;
         status.scan = self.scan.clone();
         status.judge_readiness();

@@ -30,6 +30,8 @@ pub struct Status {
     pub probes: Vec<ProbeVerdict>,
     /// Services found.
     pub services: Vec<ServiceStatus>,
+    /// What their processes use, by name.
+    pub usage: BTreeMap<String, Usage>,
     /// How far the CUDA calls of processes are within reach.
     pub reach: Vec<Reach>,
     /// How socket calls are seen.
@@ -98,6 +100,22 @@ pub struct ServiceStatus {
     pub gpu_pids: Vec<u32>,
     /// Its listening ports.
     pub ports: Vec<u16>,
+    /// The inference server that it is, as `vllm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_version: Option<String>,
+}
+
+/// What the processes of services of one name use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// CPU time since they started, those that have ended included, ms.
+    pub cpu_ms: u64,
+    /// Resident memory, bytes; absent when none runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// The search for processes.

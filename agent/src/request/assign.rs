@@ -48,20 +48,22 @@
 //!
 //! **Bounded** (case 4). Everything else: only what A1 and A2 say of the first launch, first and last result.
 //!
-//! Of several GPU processes one is the engine (`Service::engine`); with more than one active nothing is `exact`
-//! but the single thread.
+//! Of several GPU processes one is the engine: ranks that run each step together count once (`ranks`), replicas and
+//! engines of other models are told apart by token times and by the model (`replicas`). With more than one active nothing
+//! is `exact` but the single thread; where nothing tells, the bounds are those of all of them.
 
 mod cases;
 mod range;
 
 use self::{
     cases::{known_first, place},
-    range::range,
+    range::{hull, range},
 };
 use super::{
     align::Scratch,
     live::Live,
     record::{Confidence, Flag},
+    replicas::Seek,
     service::{Choice, Process, Service},
     step::StepLog,
 };
@@ -115,6 +117,8 @@ pub struct Assignment {
     pub gpu_active_ns: Option<u64>,
     /// Time in memory calls of the engine during the forward, ns.
     pub alloc_wait_ns: Option<u64>,
+    /// The process whose steps these are.
+    pub engine_pid: Option<u32>,
 }
 
 impl Assignment {
@@ -186,11 +190,14 @@ pub(crate) struct Found {
 
 /// Places a request.
 pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scratch) -> Found {
-    let engine = match service.engine(q.exchange.pid, q.read, q.end) {
+    let seek = Seek { read: q.read, times: q.times, model: q.exchange.model.as_deref() };
+    let engine = match service.engine_of(q.exchange.pid, q.end, seek) {
         Choice::One(engine) => engine,
         Choice::Idle if !service.processes.is_empty() => return no_steps(),
-        Choice::Idle | Choice::Several => return bounded(None, 0),
+        Choice::Idle => return bounded(None, 0),
+        Choice::Several => return bounded(hull(q, service), 0),
     };
+    service.was_at(seek.model, engine.pid);
     let process = &service.processes[&engine.pid];
     let log = &process.log;
     if !log.complete_since(q.read) {
@@ -202,7 +209,7 @@ pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scrat
     let Some(placed) = placed else {
         return bounded(range, engine.pid);
     };
-    let assignment = describe(q, process, &placed, range);
+    let assignment = Assignment { engine_pid: Some(engine.pid), ..describe(q, process, &placed, range) };
     let lessons = lessons(q, log, &placed);
     let weight = if placed.confidence == Confidence::Exact { 2.0 } else { 1.0 };
     if let (Some(from), [_, _, ..]) = (placed.first_event, lessons.as_slice()) {
@@ -213,7 +220,9 @@ pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scrat
 }
 
 fn bounded(range: Option<Range>, pid: u32) -> Found {
-    let assignment = Assignment { confidence: Some(Confidence::Bounded), range, ..Assignment::default() };
+    let engine_pid = (pid != 0).then_some(pid);
+    let assignment =
+        Assignment { confidence: Some(Confidence::Bounded), range, engine_pid, ..Assignment::default() };
     Found { assignment, pid, own: Vec::new() }
 }
 
@@ -248,6 +257,7 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
         batch_mean: None,
         gpu_active_ns: placed.counted.then(|| super::busy::union(steps().map(|s| (s.begin, s.end)))),
         alloc_wait_ns: process.alloc_wait_ns(first_launch, last_result),
+        engine_pid: None,
     }
 }
 

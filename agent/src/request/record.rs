@@ -144,6 +144,9 @@ pub struct RequestRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub t_close_ns: Option<u64>,
     pub bytes_in: u64,
+    /// Of those, what came behind the head, framing included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_bytes_in: Option<u64>,
     pub bytes_out: u64,
     /// Content-bearing events of the answer that were seen; with the flag `gap` there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,6 +205,9 @@ pub struct RequestRecord {
     pub module_loads: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module_load_s: Option<f64>,
+    /// The process whose steps these are, of several ranks the one that stands for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_pid: Option<u32>,
     /// NVML's numbers of the GPUs on which its service had steps while it went on, as far as that is certain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<u32>,

@@ -7,6 +7,8 @@ use super::{
     deadlines::Deadlines,
     lag::Lags,
     live::{Doubts, Writers},
+    ranks::Ranks,
+    replicas::{self, Models, Seek},
     step::{StepInfo, StepLog},
 };
 use crate::track::ExchangeId;
@@ -81,6 +83,10 @@ pub(crate) struct Service {
     pub(crate) lags: Lags,
     /// After how long its clients give up.
     pub(crate) deadlines: Deadlines,
+    /// Which of its GPU processes run each step together.
+    ranks: Ranks,
+    /// At which of its engines the requests of each model were.
+    models: Models,
     /// End of the last request that was cut off, while the engine may still be busy with it.
     cut_off_ns: Option<u64>,
     /// Ends that tell something of all requests in flight.
@@ -104,6 +110,7 @@ impl Service {
     /// Adds a step; true when something old had to go for it.
     pub(crate) fn step(&mut self, pid: u32, step: StepInfo, returns_data: bool) -> bool {
         self.writers.step(step.tid);
+        let compared = self.ranks.told(pid, &self.processes);
         let (process, forgot) = self.process(pid);
         let idle_before = step.begin > process.log.last_end().saturating_add(IDLE_NS);
         process.log.returns_data |= returns_data;
@@ -111,7 +118,7 @@ impl Service {
         if idle_before {
             self.cut_off_ns = None;
         }
-        forgot || evicted
+        forgot || evicted || !compared
     }
 
     /// A request was cut off: the engine may not know yet.
@@ -135,19 +142,52 @@ impl Service {
         self.blurred_ns.is_some_and(|last| t < last.saturating_add(BLUR_NS))
     }
 
+    /// Processes with a step that may be of a request that lived in `[from, to]`, and whether they bring results back.
+    fn active(&self, from: u64, to: u64) -> Vec<(u32, bool)> {
+        let active = self.processes.iter().filter(|(_, p)| p.log.begun_after(from) < p.log.ended_by(to));
+        active.map(|(pid, p)| (*pid, p.log.returns_data)).collect()
+    }
+
     /// The engine of a request that process `reader` read and that lived in `[from, to]`: the reader itself if it
-    /// has steps, else the only process that has, else the only one that brings results back.
+    /// has steps, else the only process that has, else the only one that brings results back, else the first of those
+    /// that run each step together.
     pub(crate) fn engine(&self, reader: u32, from: u64, to: u64) -> Choice {
-        let active = |(_, p): &(&u32, &Process)| p.log.begun_after(from) < p.log.ended_by(to);
-        let active: Vec<_> = self.processes.iter().filter(active).collect();
+        let active = self.active(from, to);
         let one = |pid| Choice::One(Engine { pid, only: active.len() == 1 });
-        let mut ranks = active.iter().filter(|(_, p)| p.log.returns_data);
-        match (active.as_slice(), ranks.next(), ranks.next()) {
+        let mut outputs = active.iter().filter(|(_, returns)| *returns);
+        match (active.as_slice(), outputs.next(), outputs.next()) {
             ([], ..) => Choice::Idle,
-            ([(pid, _)], ..) => one(**pid),
-            _ if active.iter().any(|(pid, _)| **pid == reader) => one(reader),
-            (_, Some((pid, _)), None) => one(**pid),
-            _ => Choice::Several,
+            ([(pid, _)], ..) => one(*pid),
+            _ if active.iter().any(|(pid, _)| *pid == reader) => one(reader),
+            (_, Some((pid, _)), None) => one(*pid),
+            _ => match self.ranks.engines(&active).as_slice() {
+                [pid] => one(*pid),
+                _ => Choice::Several,
+            },
+        }
+    }
+
+    /// The same where several engines may have had it: what its model and its token times tell.
+    pub(crate) fn engine_of(&self, reader: u32, to: u64, seek: Seek<'_>) -> Choice {
+        match self.engine(reader, seek.read, to) {
+            Choice::Several => {
+                let engines = self.ranks.engines(&self.active(seek.read, to));
+                let chosen = replicas::choose(seek, &engines, &self.processes, &self.models);
+                chosen.map_or(Choice::Several, |pid| Choice::One(Engine { pid, only: false }))
+            }
+            choice => choice,
+        }
+    }
+
+    /// Engines that may have had a request that lived in `[from, to]`.
+    pub(crate) fn engines(&self, from: u64, to: u64) -> Vec<u32> {
+        self.ranks.engines(&self.active(from, to))
+    }
+
+    /// A request of a model was at an engine.
+    pub(crate) fn was_at(&mut self, model: Option<&str>, engine: u32) {
+        if let Some(model) = model.filter(|_| self.processes.len() > 1) {
+            self.models.was_at(model, engine);
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) const STEPS_KEPT: usize = 32_768;
 const SLACK_NS: u64 = 1_000_000_000;
 
 /// One result-bearing step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepInfo {
     /// First launch of its work, ns.
     pub(crate) begin: u64,

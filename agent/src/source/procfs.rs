@@ -4,6 +4,7 @@
 //! meantime is an ordinary error ([`ProcError::is_gone`]).
 
 mod container;
+mod engine;
 mod gpu;
 mod tcp;
 
@@ -16,6 +17,7 @@ use std::{
 use thiserror::Error;
 
 pub use container::{container_id, pod_uid};
+pub use engine::Engine;
 pub use tcp::{Listener, listeners};
 
 /// Most bytes read of one small file (`stat`, `status`, `cgroup`).
@@ -71,6 +73,10 @@ pub struct Stat {
     pub session: u32,
     /// Threads that have not ended, and the first one, which stays until they have.
     pub threads: u32,
+    /// CPU time of all its threads, user and system, clock ticks.
+    pub cpu_ticks: u64,
+    /// Resident memory, pages.
+    pub rss_pages: u64,
     /// Start time in clock ticks since boot: with the pid, the identity of a process.
     pub start_ticks: u64,
     /// Virtual memory in bytes; 0 for kernel threads and for a process whose first thread has ended. Changes whenever something is mapped.
@@ -238,6 +244,8 @@ fn parse_stat(pid: u32, bytes: &[u8]) -> Option<Stat> {
         pgrp: small(2)?,
         session: small(3)?,
         threads: small(17)?,
+        cpu_ticks: number(11)?.saturating_add(number(12)?),
+        rss_pages: number(21)?,
         start_ticks: number(19)?,
         vsize: number(20)?,
     })
@@ -284,6 +292,7 @@ mod tests {
         assert_eq!(stat.comm, "a) (b) x");
         assert_eq!((stat.ppid, stat.pgrp, stat.session), (3, 5, 6));
         assert_eq!((stat.start_ticks, stat.vsize), (987_654, 4_096_000));
+        assert_eq!((stat.cpu_ticks, stat.rss_pages), (1 + 2, 12));
         assert_eq!(procfs.netns(7).unwrap(), 4_026_531_840);
         assert_eq!(procfs.exe(7).unwrap(), Path::new("/opt/my server (deleted)"));
         assert!(procfs.seccomp_filter(7).unwrap());

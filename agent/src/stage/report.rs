@@ -38,6 +38,7 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         batch_size_mean: assignment.batch_mean,
         gpu_active_s: assignment.gpu_active_ns.map(seconds),
         alloc_wait_s: assignment.alloc_wait_ns.map(seconds),
+        engine_pid: assignment.engine_pid,
         client_deadline_s: deadline.map(|deadline| seconds(deadline.wait_ns)),
         client_deadline_samples: deadline.map(|deadline| deadline.samples),
         sampled: true,
@@ -190,6 +191,7 @@ fn wire(record: &mut RequestRecord, exchange: Exchange) {
     record.t_last_byte_out_ns = exchange.last_byte_out_ns;
     record.t_close_ns = exchange.close_ns;
     record.bytes_in = exchange.bytes_in;
+    record.body_bytes_in = exchange.head_bytes_in.map(|head| exchange.bytes_in.saturating_sub(head));
     record.bytes_out = exchange.bytes_out;
     record.input_tokens = exchange.input_tokens;
     record.request_id = exchange.request_id;

@@ -18,6 +18,11 @@ use super::{
 };
 use crate::decode::{Payload, Stamp};
 
+mod traffic;
+
+use traffic::Moved;
+pub use traffic::Traffic;
+
 /// What a connection is to us.
 #[derive(Debug)]
 enum Role {
@@ -59,12 +64,14 @@ pub(super) struct Connections {
     max: usize,
     table: FxHashMap<SockId, Connection>,
     ends: Ends,
+    /// What was moved over the network.
+    pub(super) moved: Moved,
 }
 
 impl Connections {
     /// None yet; at most `max`.
     pub(super) fn new(max: usize) -> Self {
-        Self { max: max.max(1), table: FxHashMap::default(), ends: Ends::default() }
+        Self { max: max.max(1), table: FxHashMap::default(), ends: Ends::default(), moved: Moved::default() }
     }
 
     /// Connections in the table.
@@ -157,6 +164,8 @@ impl Connections {
         if data.dir == socket::DIR_SEND {
             connection.writer_tid = at.tid;
         }
+        self.count(data, cx);
+        let Some(connection) = self.table.get_mut(&data.id) else { return };
         if matches!(connection.role, Role::Unix) && !payload.head.is_empty() {
             connection.role = Role::Unknown;
         }

@@ -18,10 +18,12 @@ use super::{
 use crate::{decode::Stamp, health::Health, request::record::Flag};
 
 mod held;
+mod internal;
 mod responses;
 mod tunnel;
 
 use held::{Waiting, deliver};
+use internal::is_internal;
 use tunnel::Tunnel;
 
 /// Requests on one connection that are not answered.
@@ -373,6 +375,7 @@ impl Exchanges {
         }
         open.exchange.service = service;
         open.exchange.client = cx.client.or(open.exchange.client);
+        open.exchange.probe |= is_internal(&open.exchange, cx);
         Some((open, body))
     }
 }
@@ -383,6 +386,7 @@ fn announce(open: &mut Open, at: Stamp, cx: &mut Context<'_>) {
     open.exchange.service = Some(service);
     open.announced = true;
     open.exchange.client = cx.client.or(open.exchange.client);
+    open.exchange.probe |= is_internal(&open.exchange, cx);
     cx.out.push(Tracked::RequestRead {
         exchange: open.id,
         service,

@@ -61,6 +61,12 @@ pub(crate) struct Args {
     /// no free client waits for one and counts as late.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub open_loop: Option<f64>,
+    /// Ask for this path besides, as health probes do.
+    #[arg(long, value_name = "PATH")]
+    pub probe: Option<String>,
+    /// Milliseconds between two probes.
+    #[arg(long, default_value_t = 100)]
+    pub probe_every_ms: u64,
     /// Text planted somewhere in every prompt, to look for where it must not appear.
     #[arg(long)]
     pub secret: Option<String>,

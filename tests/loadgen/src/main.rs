@@ -12,6 +12,7 @@ mod exchange;
 mod http;
 mod pace;
 mod plan;
+mod probe;
 mod random;
 mod record;
 mod report;
@@ -26,6 +27,7 @@ use clap::Parser as _;
 
 use crate::args::Args;
 use crate::pace::Pace;
+use crate::probe::Probes;
 use crate::report::Report;
 use crate::worker::Worker;
 
@@ -36,6 +38,7 @@ fn main() -> Result<()> {
     let args = Arc::new(Args::parse());
     let report = Arc::new(Report::open(&args.out)?);
     let pace = Arc::new(Pace::new(&args));
+    let probes = Probes::start(&args);
     let mut workers = Vec::new();
     for number in 0..args.concurrency {
         let worker = Worker::new(number, Arc::clone(&args), Arc::clone(&pace), Arc::clone(&report));
@@ -45,5 +48,6 @@ fn main() -> Result<()> {
     for worker in workers {
         worker.join().ok().context("a client thread panicked")??;
     }
+    drop(probes);
     report.summary(pace.late())
 }

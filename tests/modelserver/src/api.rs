@@ -53,6 +53,30 @@ pub(crate) struct Call {
     pub(crate) seed: u64,
 }
 
+impl Call {
+    /// What a probe of the engine asks for: one token for one.
+    pub(crate) fn probe() -> Self {
+        Self {
+            endpoint: Endpoint::Completions,
+            model: String::new(),
+            stream: false,
+            include_usage: false,
+            input_tokens: 1,
+            output_tokens: 1,
+            limited: true,
+            seed: 0,
+        }
+    }
+}
+
+/// The list of models; one of no name where none was named.
+pub(crate) fn models(names: &[String]) -> String {
+    let rig = ["rig".to_owned()];
+    let names = if names.is_empty() { &rig } else { names };
+    let model = |name: &String| json!({ "id": name, "object": "model", "owned_by": "stagelens" });
+    json!({ "object": "list", "data": names.iter().map(model).collect::<Vec<_>>() }).to_string()
+}
+
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {

@@ -14,6 +14,23 @@ pub(crate) enum Shape {
     Single,
     /// A front process and an engine process with continuous batching and two steps in flight, as vLLM.
     Split,
+    /// As `split`, with a third process that makes text of tokens between engine and front, and heads that wait for the
+    /// first token, as SGLang.
+    Chain,
+    /// A router that batches, and one process per GPU that it calls over gRPC on a unix socket for each step, as TGI.
+    Sharded,
+    /// A proxy that asks a second server on loopback, which batches, as Ollama.
+    Proxied,
+    /// A front process and an engine process that talk through shared memory, without a system call while both are busy;
+    /// a thread of its own waits for results, as Triton.
+    Shm,
+}
+
+impl Shape {
+    /// It writes the head of a stream before it has a token.
+    pub(crate) fn writes_heads_first(self) -> bool {
+        self == Self::Split
+    }
 }
 
 /// A model server of known truth.
@@ -42,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     pub(crate) dlopen_delay_ms: u64,
     /// CUDA device ordinal
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, overrides_with = "device")]
     pub(crate) device: i32,
     /// GPU time of prefill per prompt token, microseconds
     #[arg(long, default_value_t = 20)]
@@ -56,10 +73,26 @@ pub(crate) struct Args {
     /// Kernels of a decode step: launched in `single`, captured in the graphs of `split`
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) decode_kernels: u32,
-    /// Requests in one step (`split`)
+    /// GPU time that each request adds to a decode step, microseconds
+    #[arg(long, default_value_t = 0)]
+    pub(crate) decode_us_per_request: u32,
+    /// Requests in one step of `single`; the other shapes have `--max-batch`
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) slots: u32,
+    /// GPUs that run each step together (`sharded`)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(crate) ranks: u32,
+    /// Engines that share the requests, each on a GPU of its own (`split`)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(crate) replicas: u32,
+    /// Models of this server, each with an engine of its own; a request goes by its model's name, one of no known name to
+    /// the first (`split`)
+    #[arg(long, value_delimiter = ',', conflicts_with = "replicas")]
+    pub(crate) models: Vec<String>,
+    /// Requests in one step (all shapes but `single`)
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_batch: u32,
-    /// Tokens in one step (`split`); a longer prompt is prefilled over several steps
+    /// Tokens in one step (all shapes but `single`); a longer prompt is prefilled over several steps
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) step_tokens: u32,
     /// Requests that may wait beyond those that run; more are refused with 503
@@ -74,6 +107,9 @@ pub(crate) struct Args {
     /// Busy time per request before the hand-off, microseconds
     #[arg(long, default_value_t = 100)]
     pub(crate) tokenizer_us: u64,
+    /// Busy time per prompt token before the hand-off, nanoseconds
+    #[arg(long, default_value_t = 0)]
+    pub(crate) tokenizer_ns_per_token: u64,
     /// Busy time per token between its arrival from the engine and its write, microseconds
     #[arg(long, default_value_t = 0)]
     pub(crate) detok_us: u64,
@@ -95,17 +131,55 @@ pub(crate) struct Args {
     /// How long a drain after SIGTERM may take, milliseconds
     #[arg(long, default_value_t = 30_000)]
     pub(crate) drain_ms: u64,
-    /// Internal: be the engine of a `split` server, linked to its front by this descriptor
+    /// Start a process beside the server that listens, answers and has nothing to do with it
+    #[arg(long)]
+    pub(crate) sidecar: bool,
+    /// Internal: be a part of a server instead
+    #[arg(long, hide = true, value_enum)]
+    pub(crate) part: Option<Part>,
+    /// Internal: descriptor that the part gets its input by
     #[arg(long, hide = true, value_name = "FD")]
-    pub(crate) engine_fd: Option<i32>,
+    pub(crate) input_fd: Option<i32>,
+    /// Internal: descriptor that the part gives its output by, where that is another one
+    #[arg(long, hide = true, value_name = "FD")]
+    pub(crate) output_fd: Option<i32>,
+}
+
+/// A process of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Has the GPU, linked to its front.
+    Engine,
+    /// Makes text of tokens, between engine and front.
+    Detokenizer,
+    /// One GPU of a `sharded` server.
+    Shard,
+    /// The server behind a proxy.
+    Runner,
+    /// Has nothing to do with the server.
+    Sidecar,
 }
 
 impl Args {
     /// Requests that run at the same time; the others wait.
     pub(crate) fn slots(&self) -> usize {
-        match self.shape {
-            Shape::Single => 1,
-            Shape::Split => self.max_batch as usize,
-        }
+        let each = if self.shape == Shape::Single { self.slots } else { self.max_batch };
+        each as usize * self.engines()
+    }
+
+    /// GPU time of a step in which this many requests decode, microseconds; nothing where none does.
+    pub(crate) fn decode_us_of(&self, requests: usize) -> u32 {
+        let each = self.decode_us_per_request.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
+        if requests == 0 { 0 } else { self.decode_us.saturating_add(each) }
+    }
+
+    /// The GPU of a part of the server, by its number.
+    pub(crate) fn device_of(&self, index: usize) -> i32 {
+        self.device.saturating_add(i32::try_from(index).unwrap_or(0))
+    }
+
+    /// Engines of the server.
+    pub(crate) fn engines(&self) -> usize {
+        if self.shape == Shape::Split { self.models.len().max(self.replicas as usize) } else { 1 }
     }
 }

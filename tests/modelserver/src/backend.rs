@@ -32,9 +32,9 @@ pub(crate) trait Backend {
     /// Whether it can run steps yet.
     fn ready(&self) -> bool;
 
-    /// A descriptor to wait on, and for what; [`Backend::turn`] is due when it is ready.
-    fn wake(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        None
+    /// Descriptors to wait on, and for what; [`Backend::turn`] is due when one is ready.
+    fn wake(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        Vec::new()
     }
 
     /// How long the caller may wait before the next [`Backend::turn`]; `None` is for ever.

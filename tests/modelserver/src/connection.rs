@@ -1,6 +1,6 @@
 //! A client's connection: the socket, what came in, what has to go out, the request in progress.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::TcpStream;
 
 use rustix::event::PollFlags;
@@ -63,12 +63,16 @@ impl Connection {
         self.exchange.is_none() && self.inbound.is_empty() && self.outbound.is_empty()
     }
 
-    /// One read, as one readiness gives: `recv` as cpp-httplib, or `read` as uvloop.
+    /// One read, as one readiness gives, by the call that the engine's HTTP library makes: `recv` in cpp-httplib and hyper,
+    /// `readv` in libevhtp, `read` in uvloop and Go.
     pub(crate) fn read(&mut self) -> io::Result<Read> {
         let mut buffer = [0; 16 << 10];
         let (stamp, result) = stamped(|| match self.shape {
-            Shape::Single => recv(&self.stream, &mut buffer, RecvFlags::empty()).map(|count| count.0),
-            Shape::Split => rustix::io::read(&self.stream, &mut buffer),
+            Shape::Single | Shape::Sharded => {
+                recv(&self.stream, &mut buffer, RecvFlags::empty()).map(|count| count.0)
+            }
+            Shape::Shm => rustix::io::readv(&self.stream, &mut [IoSliceMut::new(&mut buffer)]),
+            Shape::Split | Shape::Chain | Shape::Proxied => rustix::io::read(&self.stream, &mut buffer),
         });
         match result {
             Ok(0) => Ok(Read::Closed),
@@ -81,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Queues what the request in progress has, and writes: `send` as cpp-httplib, or `write` as uvloop.
+    /// Queues what the request in progress has, and writes, likewise: `send`, `writev` or `write`.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(exchange) = &mut self.exchange {
             exchange.pump(&mut self.outbound);
@@ -108,7 +112,40 @@ impl Connection {
 fn write(stream: &TcpStream, shape: Shape, bytes: &[u8]) -> io::Result<usize> {
     let count = match shape {
         Shape::Single => send(stream, bytes, SendFlags::NOSIGNAL),
-        Shape::Split => rustix::io::write(stream, bytes),
+        Shape::Sharded => rustix::io::writev(stream, &pieces(bytes).map(IoSlice::new)),
+        Shape::Shm => rustix::io::writev(stream, &[IoSlice::new(bytes)]),
+        Shape::Split | Shape::Chain | Shape::Proxied => rustix::io::write(stream, bytes),
     };
     Ok(count?)
+}
+
+/// Size, data and end of a chunk, which hyper writes as three vectors; all in the last one where it is no chunk.
+fn pieces(bytes: &[u8]) -> [&[u8]; 3] {
+    let size = bytes.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    match bytes.get(size..size + 2) {
+        Some(b"\r\n") if size > 0 && bytes.len() >= size + 4 => {
+            let (head, rest) = bytes.split_at(size + 2);
+            let (data, end) = rest.split_at(rest.len() - 2);
+            [head, data, end]
+        }
+        _ => [&[], &[], bytes],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_three_pieces() {
+        let cases: [(&[u8], [&[u8]; 3]); 4] = [
+            (b"3\r\nabc\r\n", [b"3\r\n", b"abc", b"\r\n"]),
+            (b"0\r\n\r\n", [b"0\r\n", b"", b"\r\n"]),
+            (b"HTTP/1.1 200 OK\r\n\r\n", [b"", b"", b"HTTP/1.1 200 OK\r\n\r\n"]),
+            (b"bc\r\n", [b"", b"", b"bc\r\n"]),
+        ];
+        for (bytes, want) in cases {
+            assert_eq!(pieces(bytes), want);
+        }
+    }
 }

@@ -211,6 +211,11 @@ impl Cuda {
         call!(self, event_synchronize, event.0)
     }
 
+    /// A thread of its own that waits for events.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::start(self.api.event_synchronize)
+    }
+
     /// Makes the stream wait for the event.
     pub(crate) fn stream_wait(&self, stream: Stream, event: Event) -> Result<(), CudaError> {
         call!(self, stream_wait_event, stream.0, event.0, 0)
@@ -296,6 +301,10 @@ impl Cuda {
         call!(self, copy_to_host, to.0, from.0, bytes, stream.0)
     }
 }
+
+mod waiter;
+
+pub(crate) use waiter::Waiter;
 
 #[cfg(test)]
 mod tests {

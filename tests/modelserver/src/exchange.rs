@@ -94,7 +94,7 @@ impl Exchange {
         self.done
     }
 
-    /// Queues the head of a stream before there is any token, as vLLM does (`split`).
+    /// Queues the head of a stream before there is any token, as vLLM does.
     pub(crate) fn head_first(&mut self, out: &mut Outbound) {
         if let Some(generation) = self.generation.as_mut().filter(|generation| generation.answer.call.stream)
         {
@@ -112,9 +112,8 @@ impl Exchange {
     /// Takes what a step gave this request.
     pub(crate) fn on_step(&mut self, step: &StepDone, output: &Output) {
         let (Some(generation), Some(truth)) = (&mut self.generation, &mut self.truth) else { return };
-        let batch = u32::try_from(step.outputs.len()).unwrap_or(u32::MAX);
         let token = output.text.is_some();
-        truth.steps.push(OwnStep { launch: step.launch, result: step.result, batch, token });
+        truth.steps.push(OwnStep { launch: step.launch, result: step.result, batch: step.batch, token });
         truth.output_tokens += u32::from(token);
         if let Some(admission) = output.admission {
             truth.sched = Some(admission.sched_ns);
@@ -214,7 +213,7 @@ impl Generation {
         }
         if self.pending > 0 {
             // vLLM's last token carries the finish reason, llama.cpp sends it by itself.
-            let finish = self.complete && shape == Shape::Split;
+            let finish = self.complete && shape != Shape::Single;
             let chunk = self.answer.content_chunk(&self.text, finish);
             self.push(&chunk, Mark::Content(self.pending), out);
             self.text.clear();

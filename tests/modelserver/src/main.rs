@@ -6,8 +6,11 @@
 //! | Module | |
 //! |---|---|
 //! | [`server`], [`connection`], [`http`], [`api`], [`exchange`] | sockets to requests to answers |
-//! | [`single`] | engine in the same thread, batch 1 |
-//! | [`split`], [`scheduler`] | engine in its own process, continuous batching, two steps in flight |
+//! | [`single`] | engine in the same thread |
+//! | [`split`], [`scheduler`] | engine in its own process, continuous batching, two steps in flight; also `chain`, `shm` |
+//! | [`sharded`] | a router, and a process per GPU that it calls for each step |
+//! | [`proxied`] | a proxy, and `single` behind it |
+//! | [`part`] | the other processes of a server |
 //! | [`cuda`], [`gpu`] | the driver |
 //! | [`truth`], [`clock`] | stamps, stages, lines |
 
@@ -20,8 +23,12 @@ mod cuda;
 mod exchange;
 mod gpu;
 mod http;
+mod part;
+mod proxied;
 mod scheduler;
 mod server;
+mod sharded;
+mod sidecar;
 mod signals;
 mod single;
 mod split;
@@ -29,25 +36,40 @@ mod step;
 mod text;
 mod truth;
 
-use std::os::fd::{FromRawFd, OwnedFd};
-
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use args::{Args, Shape};
+use args::{Args, Part, Shape};
+use part::Child;
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    match (args.engine_fd, args.shape) {
-        (Some(fd), _) => engine(&args, fd).context("engine process"),
-        (None, Shape::Single) => Ok(server::serve(&args, single::Single::new)?),
-        (None, Shape::Split) => Ok(server::serve(&args, split::front::Front::start)?),
+    match args.part {
+        Some(part) => be(part, args).with_context(|| format!("{part:?} process")),
+        None => serve(&args),
     }
 }
 
-fn engine(args: &Args, fd: i32) -> Result<()> {
+fn serve(args: &Args) -> Result<()> {
+    let sidecar = args.sidecar.then(|| Child::start(Part::Sidecar, &[], None)).transpose()?;
+    match args.shape {
+        Shape::Single => server::serve(args, None, single::Single::new)?,
+        Shape::Split | Shape::Chain | Shape::Shm => server::serve(args, None, split::front::Front::start)?,
+        Shape::Sharded => server::serve(args, None, sharded::router::Router::start)?,
+        Shape::Proxied => server::serve(args, None, proxied::front::Proxy::start)?,
+    }
+    drop(sidecar);
+    Ok(())
+}
+
+fn be(part: Part, args: Args) -> Result<()> {
     signals::ignore().context("cannot block signals")?;
-    // SAFETY: the front opened this descriptor for us and nothing else here knows it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    Ok(split::engine::run(args, fd)?)
+    match part {
+        Part::Engine => split::engine::run(&args)?,
+        Part::Detokenizer => split::detokenizer::run(&args)?,
+        Part::Shard => sharded::shard::run(&args)?,
+        Part::Runner => proxied::runner::run(args)?,
+        Part::Sidecar => sidecar::run()?,
+    }
+    Ok(())
 }

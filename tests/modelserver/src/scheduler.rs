@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::step::Job;
 
 /// One request's share of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
     /// The request.
     pub(crate) id: u64,
@@ -24,7 +26,7 @@ pub(crate) struct Member {
 }
 
 /// A step to launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// The requests in it; never empty.
     pub(crate) members: Vec<Member>,
@@ -36,9 +38,9 @@ impl Plan {
         self.members.iter().map(|member| member.prefill).sum()
     }
 
-    /// Whether any request decodes in it.
-    pub(crate) fn decodes(&self) -> bool {
-        self.members.iter().any(|member| member.prefill == 0)
+    /// How many requests decode in it.
+    pub(crate) fn decoding(&self) -> usize {
+        self.members.iter().filter(|member| member.prefill == 0).count()
     }
 }
 
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     fn job(id: u64, input_tokens: u32, output_tokens: u32) -> Job {
-        Job { id, input_tokens, output_tokens, seed: 0, read_ns: 0 }
+        Job { id, model: String::new(), input_tokens, output_tokens, seed: 0, read_ns: 0 }
     }
 
     /// Each step as `id:prefill:token` words, until there is none; last results free their place at once.
@@ -213,11 +215,11 @@ mod tests {
         let mut scheduler = Scheduler::new(4, 100);
         scheduler.submit(job(1, 4, 9));
         let plan = scheduler.plan().unwrap();
-        assert_eq!((plan.prefill_tokens(), plan.decodes()), (4, false));
+        assert_eq!((plan.prefill_tokens(), plan.decoding()), (4, 0));
         scheduler.submit(job(2, 6, 9));
         let plan = scheduler.plan().unwrap();
-        assert_eq!((plan.prefill_tokens(), plan.decodes()), (6, true));
+        assert_eq!((plan.prefill_tokens(), plan.decoding()), (6, 1));
         let plan = scheduler.plan().unwrap();
-        assert_eq!((plan.prefill_tokens(), plan.decodes()), (0, true));
+        assert_eq!((plan.prefill_tokens(), plan.decoding()), (0, 2));
     }
 }

@@ -13,12 +13,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-use crate::args::Args;
+use crate::args::{Args, Shape};
 use crate::backend::{Backend, BackendError};
 use crate::clock::{now, spin};
 use crate::connection::{Connection, Read};
+use crate::proxied::Told;
 use crate::signals;
-use crate::step::StepDone;
+use crate::split::link::Link;
+use crate::step::{Output, StepDone};
 use crate::truth::{Outcome, Sink};
 use counters::Counters;
 
@@ -64,6 +66,10 @@ pub(crate) struct Server<'a, B> {
     owners: HashMap<u64, u64>,
     numbers: u64,
     sink: Sink,
+    /// Where steps are told before their tokens are written, for a proxy that writes the truth of both.
+    told: Option<Link>,
+    /// It was told that the driver is loaded.
+    told_loaded: bool,
     counters: Counters,
     /// When the drain has to be over, ns.
     drain_until: Option<u64>,
@@ -71,7 +77,12 @@ pub(crate) struct Server<'a, B> {
 
 impl<'a, B: Backend> Server<'a, B> {
     /// Listens and says so in the port file. `signals` is from [`signals::descriptor`].
-    pub(crate) fn new(args: &'a Args, backend: B, signals: OwnedFd) -> Result<Self, ServeError> {
+    pub(crate) fn new(
+        args: &'a Args,
+        mut told: Option<Link>,
+        backend: B,
+        signals: OwnedFd,
+    ) -> Result<Self, ServeError> {
         let listener =
             TcpListener::bind(SocketAddr::new(args.host, args.port)).map_err(io_error("cannot listen"))?;
         listener.set_nonblocking(true).map_err(io_error("cannot listen"))?;
@@ -80,8 +91,11 @@ impl<'a, B: Backend> Server<'a, B> {
         args.port_file
             .as_deref()
             .map_or(Ok(()), |path| write_port(path, port).map_err(io_error("port file")))?;
-        Ok(Self {
+        told.as_mut().map_or(Ok(()), |told| told.send(&Told::Listens(port)))?;
+        let mut server = Self {
             args,
+            told,
+            told_loaded: false,
             backend,
             listener: Some(listener),
             accept_paused: false,
@@ -92,7 +106,9 @@ impl<'a, B: Backend> Server<'a, B> {
             sink,
             counters: Counters::default(),
             drain_until: None,
-        })
+        };
+        server.tell(&[])?;
+        Ok(server)
     }
 
     /// Serves until a signal, and then until the requests in flight are over.
@@ -136,7 +152,8 @@ impl<'a, B: Backend> Server<'a, B> {
     fn wait(&self) -> Result<Vec<Ready>, ServeError> {
         let mut names = vec![Ready::Signals];
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if let Some((fd, flags)) = self.backend.wake() {
+        let told = self.told.as_ref().and_then(Link::wake);
+        for (fd, flags) in self.backend.wake().into_iter().chain(told) {
             names.push(Ready::Engine);
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
@@ -208,6 +225,7 @@ impl<'a, B: Backend> Server<'a, B> {
     fn turn(&mut self) -> Result<(), ServeError> {
         let mut done = Vec::new();
         self.backend.turn(&mut done)?;
+        self.tell(&done)?;
         let mut touched = Vec::new();
         let mut stalls = false;
         for step in done {
@@ -225,6 +243,23 @@ impl<'a, B: Backend> Server<'a, B> {
         Ok(())
     }
 
+    fn tell(&mut self, done: &[StepDone]) -> Result<(), ServeError> {
+        let Some(told) = &mut self.told else { return Ok(()) };
+        told.flush().map_err(io_error("pipe to the proxy"))?;
+        if !self.told_loaded && self.backend.ready() {
+            told.send(&Told::Loaded)?;
+            self.told_loaded = true;
+        }
+        Ok(done.iter().try_for_each(|step| told.send(&Told::Step(step.clone())))?)
+    }
+
+    /// Busy time for the text of a token; another process has it in `chain`.
+    fn detokenize(&self, output: &Output) {
+        if output.text.is_some() && self.args.shape != Shape::Chain {
+            spin(self.args.detok_us);
+        }
+    }
+
     fn apply(&mut self, step: &StepDone, touched: &mut Vec<u64>) {
         self.counters.alloc_failures = step.alloc_failures;
         for output in &step.outputs {
@@ -234,9 +269,9 @@ impl<'a, B: Backend> Server<'a, B> {
                 self.owners.get(&output.id).copied()
             };
             let Some(id) = owner else { continue };
+            self.detokenize(output);
             let exchange = self.connections.get_mut(&id).and_then(|connection| connection.exchange.as_mut());
             let Some(exchange) = exchange else { continue };
-            spin(if output.text.is_some() { self.args.detok_us } else { 0 });
             exchange.on_step(step, output);
             if !touched.contains(&id) {
                 touched.push(id);
@@ -260,12 +295,13 @@ fn write_port(path: &Path, port: u16) -> io::Result<()> {
     std::fs::rename(&name, path)
 }
 
-/// Serves with this backend until told to stop.
+/// Serves with this backend until told to stop. `told` is where a proxy in front hears of steps.
 pub(crate) fn serve<B: Backend>(
     args: &Args,
+    told: Option<Link>,
     start: impl FnOnce(&Args) -> Result<B, BackendError>,
 ) -> Result<(), ServeError> {
     // First, so that a signal during the start is not lost.
     let signals = signals::descriptor().map_err(io_error("signals"))?;
-    Server::new(args, start(args)?, signals)?.run()
+    Server::new(args, told, start(args)?, signals)?.run()
 }

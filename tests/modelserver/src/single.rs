@@ -1,7 +1,6 @@
-//! The engine of shape `single`: one request at a time, in the thread that also owns the sockets, as llama.cpp's
-//! server with one slot. Whoever calls [`Single::turn`] waits for the step.
+//! The engine of shape `single`, in the thread that also owns the sockets, as llama.cpp's server: one request at a time,
+//! or as many as it has slots. Whoever calls [`Single::turn`] waits for the step.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::args::Args;
@@ -9,6 +8,7 @@ use crate::backend::{Backend, BackendError};
 use crate::clock::{now, stamped};
 use crate::cuda::Stream;
 use crate::gpu::Gpu;
+use crate::scheduler::{Member, Plan, Scheduler};
 use crate::step::{Admission, Job, Output, StepDone};
 use crate::text;
 use crate::truth::Busy;
@@ -16,19 +16,12 @@ use crate::truth::Busy;
 /// Prompt tokens whose ids are copied; the time of longer prompts is unchanged.
 const ID_CAPACITY: usize = 64 << 10;
 
-struct Current {
-    job: Job,
-    sched_ns: u64,
-    tokens: u32,
-}
-
-/// Queue, current request, GPU.
+/// Queue, running requests, GPU.
 pub(crate) struct Single {
     args: Args,
     gpu: Option<Gpu>,
     load_at: u64,
-    queue: VecDeque<Job>,
-    current: Option<Current>,
+    scheduler: Scheduler,
     busy: Busy,
     index: u64,
 }
@@ -37,68 +30,54 @@ impl Single {
     /// Loads the driver, now or (with `--dlopen-delay-ms`) at the first turn after the delay.
     pub(crate) fn new(args: &Args) -> Result<Self, BackendError> {
         let gpu = (args.dlopen_delay_ms == 0).then(|| Gpu::open(args, ID_CAPACITY)).transpose()?;
+        // One slot takes a prompt as a whole.
+        let step_tokens = if args.slots == 1 { u32::MAX } else { args.step_tokens };
         Ok(Self {
             args: args.clone(),
             gpu,
             load_at: now() + args.dlopen_delay_ms * 1_000_000,
-            queue: VecDeque::new(),
-            current: None,
+            scheduler: Scheduler::new(args.slots as usize, step_tokens),
             busy: Busy::default(),
             index: 0,
         })
     }
 
-    /// Takes the next request. Its context set-up syncs the per-thread stream, on which nothing is pending.
-    fn admit(&mut self, gpu: &Gpu) -> Result<Option<Current>, BackendError> {
-        let Some(job) = self.queue.pop_front() else { return Ok(None) };
-        let sched_ns = now();
-        gpu.cuda.synchronize(Stream::PER_THREAD)?;
-        Ok(Some(Current { job, sched_ns, tokens: 0 }))
+    /// What a step gave one of its requests.
+    fn output(&self, member: &Member, sched_ns: u64, launch_ns: u64) -> Output {
+        let job = self.scheduler.job(member.id);
+        let admission = job
+            .filter(|_| member.first)
+            .map(|job| Admission { sched_ns, queue_ns: self.busy.measure(job.read_ns, launch_ns) });
+        let text = member.token.zip(job).map(|(token, job)| text::token(job.seed, token).to_owned());
+        Output { id: member.id, text, last: member.last, admission }
     }
 
-    fn step(&mut self, gpu: &mut Gpu, current: &mut Current) -> Result<StepDone, BackendError> {
-        let (index, job) = (self.index, &current.job);
+    /// Runs a step. A request that comes into it needs its context set up, which syncs the per-thread stream, on which
+    /// nothing is pending.
+    fn step(&mut self, gpu: &mut Gpu, plan: &Plan) -> Result<StepDone, BackendError> {
+        let (index, sched_ns, prefill) = (self.index, now(), plan.prefill_tokens());
         self.index += 1;
-        let prefill = current.tokens == 0;
+        if plan.members.iter().any(|member| member.first) {
+            gpu.cuda.synchronize(Stream::PER_THREAD)?;
+        }
         let scratch = gpu.scratch(index);
-        let inputs = if prefill { job.input_tokens } else { 1 };
-        gpu.cuda.to_device(gpu.ids, gpu.host[0], gpu.id_bytes(inputs), gpu.stream)?;
-        let launch = if prefill {
-            let total_us = job.input_tokens.saturating_mul(self.args.prefill_us_per_token);
-            gpu.kernels(total_us, self.args.prefill_kernels, false)?
-        } else {
-            gpu.kernels(self.args.decode_us, self.args.decode_kernels, false)?
-        };
-        gpu.cuda.to_host(gpu.host[1], gpu.ids, gpu.id_bytes(1), gpu.stream)?;
+        let batch = u32::try_from(plan.members.len()).unwrap_or(u32::MAX);
+        let inputs = gpu.id_bytes(prefill.max(batch));
+        gpu.cuda.to_device(gpu.ids, gpu.host[0], inputs, gpu.stream)?;
+        let prefill_us = prefill.saturating_mul(self.args.prefill_us_per_token);
+        let total_us = prefill_us.saturating_add(self.args.decode_us_of(plan.decoding()));
+        let kernels = if prefill > 0 { self.args.prefill_kernels } else { self.args.decode_kernels };
+        let launch = gpu.kernels(total_us, kernels, false)?;
+        gpu.cuda.to_host(gpu.host[1], gpu.ids, gpu.id_bytes(batch), gpu.stream)?;
         let (result, synced) = stamped(|| gpu.cuda.synchronize(gpu.stream));
         synced?;
-        let admission = prefill.then(|| Admission {
-            sched_ns: current.sched_ns,
-            queue_ns: self.busy.measure(job.read_ns, launch.0),
-        });
+        let outputs = plan.members.iter().map(|member| self.output(member, sched_ns, launch.0)).collect();
         self.busy.begin(launch.0);
         self.busy.end(result.1);
         scratch.map_or(Ok(()), |memory| gpu.cuda.free(memory))?;
-        let output = Output {
-            id: job.id,
-            text: Some(text::token(job.seed, current.tokens).to_owned()),
-            last: current.tokens + 1 == job.output_tokens,
-            admission,
-        };
-        current.tokens += 1;
-        Ok(StepDone { index, launch, result, outputs: vec![output], alloc_failures: gpu.alloc_failures })
-    }
-
-    fn run(&mut self, gpu: &mut Gpu, done: &mut Vec<StepDone>) -> Result<(), BackendError> {
-        let current = match self.current.take() {
-            Some(current) => Some(current),
-            None => self.admit(gpu)?,
-        };
-        let Some(mut current) = current else { return Ok(()) };
-        let step = self.step(gpu, &mut current)?;
-        done.push(step);
-        self.current = (current.tokens < current.job.output_tokens).then_some(current);
-        Ok(())
+        let last = plan.members.iter().filter(|member| member.last);
+        last.for_each(|member| self.scheduler.remove(member.id));
+        Ok(StepDone { index, launch, result, batch, outputs, alloc_failures: gpu.alloc_failures })
     }
 }
 
@@ -111,18 +90,17 @@ impl Backend for Single {
         if self.gpu.is_none() {
             return Some(Duration::from_nanos(self.load_at.saturating_sub(now())));
         }
-        (self.current.is_some() || !self.queue.is_empty()).then_some(Duration::ZERO)
+        (!self.scheduler.is_idle()).then_some(Duration::ZERO)
     }
 
     fn submit(&mut self, job: Job) -> Result<u64, BackendError> {
         let handoff = now();
-        self.queue.push_back(job);
+        self.scheduler.submit(job);
         Ok(handoff)
     }
 
     fn cancel(&mut self, id: u64) -> Result<(), BackendError> {
-        self.queue.retain(|job| job.id != id);
-        self.current.take_if(|current| current.job.id == id);
+        self.scheduler.remove(id);
         Ok(())
     }
 
@@ -131,8 +109,10 @@ impl Backend for Single {
             self.gpu = Some(Gpu::open(&self.args, ID_CAPACITY)?);
         }
         let Some(mut gpu) = self.gpu.take() else { return Ok(()) };
-        let result = self.run(&mut gpu, done);
+        let planned = self.scheduler.plan();
+        let result = planned.map(|plan| self.step(&mut gpu, &plan)).transpose();
         self.gpu = Some(gpu);
-        result
+        done.extend(result?);
+        Ok(())
     }
 }

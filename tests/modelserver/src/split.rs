@@ -1,8 +1,12 @@
-//! Shape `split`: a front process with the sockets and an engine process with the GPU, linked by a unix socketpair.
+//! A front process with the sockets and engine processes with the GPUs. They are linked by unix socketpairs (`split`), by
+//! those and a process that makes text of tokens on the way back (`chain`), or by shared memory (`shm`).
 
+pub(crate) mod detokenizer;
+pub(crate) mod device;
 pub(crate) mod engine;
 pub(crate) mod front;
-mod link;
+pub(crate) mod link;
+mod shared;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +14,7 @@ use crate::step::{Job, StepDone};
 
 /// Front to engine.
 #[derive(Debug, Serialize, Deserialize)]
-enum Command {
+pub(crate) enum Command {
     /// Run this request.
     Submit(Job),
     /// Stop this request, wherever it is.
@@ -19,7 +23,7 @@ enum Command {
 
 /// Engine to front.
 #[derive(Debug, Serialize, Deserialize)]
-enum Event {
+pub(crate) enum Event {
     /// The driver is loaded.
     Ready,
     /// A step's result: one message per step.

@@ -9,6 +9,8 @@ use crate::clock::Stamp;
 pub(crate) struct Job {
     /// Number of the request in this server.
     pub(crate) id: u64,
+    /// Name of the model that was asked for.
+    pub(crate) model: String,
     /// Prompt tokens.
     pub(crate) input_tokens: u32,
     /// Tokens to generate.
@@ -50,7 +52,9 @@ pub(crate) struct StepDone {
     pub(crate) launch: Stamp,
     /// Around the call whose return gave the result.
     pub(crate) result: Stamp,
-    /// The requests in it.
+    /// How many requests were in it.
+    pub(crate) batch: u32,
+    /// Those of them that this is told for.
     pub(crate) outputs: Vec<Output>,
     /// Device memory allocations of this engine that failed, so far.
     pub(crate) alloc_failures: u64,

@@ -21,17 +21,30 @@ pub enum Shape {
     Single,
     /// A front process and an engine process with continuous batching.
     Split,
+    /// The same with a process between them that makes text of tokens.
+    Chain,
+    /// A router that batches, and a process per GPU that it calls for each step.
+    Sharded,
+    /// A proxy, and a server behind it on loopback.
+    Proxied,
+    /// A front and an engine that talk through shared memory.
+    Shm,
 }
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Single, Self::Split];
+    pub const ALL: [Self; 6] =
+        [Self::Single, Self::Split, Self::Chain, Self::Sharded, Self::Proxied, Self::Shm];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
             Self::Split => "split",
+            Self::Chain => "chain",
+            Self::Sharded => "sharded",
+            Self::Proxied => "proxied",
+            Self::Shm => "shm",
         }
     }
 }

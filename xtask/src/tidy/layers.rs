@@ -20,6 +20,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "health", may_import: &[], pure: true },
     Layer { name: "decode", may_import: &["health"], pure: true },
     Layer { name: "tls", may_import: &[], pure: true },
+    Layer { name: "versions", may_import: &[], pure: true },
     Layer { name: "device", may_import: &["health", "decode"], pure: true },
     Layer { name: "placement", may_import: &["health", "decode", "device"], pure: true },
     Layer { name: "memory", may_import: &["health", "decode", "device", "placement"], pure: true },
@@ -47,6 +48,7 @@ const LAYERS: &[Layer] = &[
             "request",
             "stage",
             "occupancy",
+            "versions",
             "diagnose",
         ],
         pure: true,
@@ -56,7 +58,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "probe", may_import: &["health", "decode", "source"], pure: false },
     Layer {
         name: "config",
-        may_import: &["health", "decode", "track", "request", "stage", "pipeline", "probe"],
+        may_import: &["health", "decode", "track", "request", "stage", "versions", "pipeline", "probe"],
         pure: false,
     },
     Layer {

@@ -104,7 +104,7 @@ fn names(recording: &[u8]) -> (Vec<String>, usize) {
 
 fn core(recording: &Path) -> (Core, Arc<Export>) {
     let recorder = Recorder::create(recording.into(), u64::MAX).unwrap();
-    let settings = prometheus::Settings { max_series: 100, extra_buckets: Vec::new() };
+    let settings = prometheus::Settings { max_series: 100, ..prometheus::Settings::default() };
     let export = Export::new(16, &settings);
     (Core::new(Pipeline::new(pipeline::Settings {}), recorder, Arc::clone(&export)), export)
 }

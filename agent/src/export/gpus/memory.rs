@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn processes_of_a_service_are_added_up_by_kind() {
-        let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+        let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
         let of = |pid, kind, bytes| ProcessMemory {
             pid,
             device: (pid < 9).then(|| "GPU-a".into()),

@@ -96,6 +96,7 @@ pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
         in_flight: BTreeMap::new(),
         tls: BTreeMap::new(),
         older: BTreeMap::new(),
+        traffic: BTreeMap::new(),
         lag_ns: 0,
         recording: Recording::default(),
     }
@@ -160,7 +161,7 @@ fn what_is_known_is_there_and_what_is_not_is_absent() {
 
 #[test]
 fn a_scrape_has_a_sample_for_every_number_that_is_known() {
-    let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+    let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
     write(&snapshot(2000 * MS), &metrics);
     expect![[r#"
         gpu_info{device="GPU-a",index="0",model="H200",architecture="Hopper",mig="disabled",parent="",driver_version="580"} 1.0
@@ -192,7 +193,7 @@ fn a_scrape_has_a_sample_for_every_number_that_is_known() {
 
 #[test]
 fn numbers_that_are_old_and_a_source_that_is_off_leave_no_samples() {
-    let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+    let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
     write(&snapshot(2000 * MS), &metrics);
     let mut later = snapshot(5000 * MS);
     later.nvml.hanging = Some(HangingCall { function: "nvmlF", age_seconds: 12.5 });
@@ -202,7 +203,7 @@ fn numbers_that_are_old_and_a_source_that_is_off_leave_no_samples() {
     assert!(text.contains("gpu_info{") && text.contains("gpu_power_watts{"), "{text}");
     assert!(text.contains("stagelens_nvml_hanging_seconds 12.5"), "{text}");
 
-    let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+    let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
     let off = Snapshot { devices: Devices::default(), nvml: NvmlHealth::default(), ..snapshot(0) };
     write(&off, &metrics);
     let text = families(&metrics);
@@ -288,7 +289,7 @@ fn what_processes_do_stands_beside_what_nvml_tells() {
 
 #[test]
 fn contention_and_active_time_are_metrics() {
-    let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+    let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
     write(&Snapshot { occupancy: view(), ..snapshot(1000 * MS) }, &metrics);
     let text = metrics.encode(Format::Prometheus).unwrap();
     for line in [

@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn calls_that_allocate_take_time_and_retries_are_counted_by_their_end() {
-        let metrics = Metrics::new(&Settings { max_series: 100, extra_buckets: Vec::new() });
+        let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
         let of = |class: Class, result: u32| Call {
             header: Header {
                 abi: wire::ABI,

@@ -6,6 +6,9 @@
 //! siblings of that root with the same executable in the same job (launchers that start front and engine side by
 //! side). A shell's other jobs, and programs that merely live on the same host, stay out.
 //!
+//! A live connection between processes is stronger than that: an engine without a port of its own belongs to the
+//! listener that it is linked to over a unix socket, wherever that was started, and to no other one beside it.
+//!
 //! A process keeps the service it once had until it ends: an engine may be restarted, a front may close its port.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +52,8 @@ pub struct Facts {
     pub gpu: bool,
     /// Listening TCP ports.
     pub ports: Vec<ListenPort>,
+    /// Of an engine without a port: processes at the other ends of its unix sockets.
+    pub linked: BTreeSet<u32>,
 }
 
 /// What the operator asked for; empty means every GPU service.
@@ -154,7 +159,10 @@ impl<'a> World<'a> {
     fn trees(&self) -> Vec<Group> {
         let seeds = self.seeds().filter(|seed| seed.container.is_none());
         let roots: BTreeSet<u32> = seeds.map(|seed| self.root(seed).pid).collect();
-        let fronts: BTreeSet<u32> = roots.iter().flat_map(|root| self.sibling_fronts(*root)).collect();
+        let mut fronts: BTreeSet<u32> = roots.iter().flat_map(|root| self.sibling_fronts(*root)).collect();
+        let is_without_port = |tree: &BTreeSet<u32>| tree.iter().all(|pid| self.facts[pid].ports.is_empty());
+        let engines = roots.iter().map(|root| self.subtree(*root)).filter(is_without_port);
+        fronts.extend(engines.flat_map(|tree| self.linked_fronts(&tree)));
         let mut groups: Vec<Group> = Vec::new();
         for root in roots.union(&fronts).copied() {
             let tree = Group { root, members: self.subtree(root) };
@@ -201,6 +209,16 @@ impl<'a> World<'a> {
         members
     }
 
+    /// Roots of the listeners that engines among these processes are linked to. Who uses a GPU as well is a server of
+    /// its own.
+    fn linked_fronts(&self, members: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let linked = members.iter().flat_map(|pid| &self.facts[pid].linked);
+        let fronts = linked.filter_map(|pid| self.facts.get(pid).copied());
+        let alike = fronts.filter(|one| one.container.is_none() && !SUPERVISORS.contains(&one.comm.as_str()));
+        let roots = alike.map(|one| self.root(one));
+        roots.filter(|root| !root.ports.is_empty() && !root.gpu).map(|root| root.pid).collect()
+    }
+
     /// Listening siblings of a root that do not use the GPU themselves: fronts started beside their engine.
     fn sibling_fronts(&self, root: u32) -> impl Iterator<Item = u32> {
         let root = self.facts[&root];
@@ -216,7 +234,13 @@ impl<'a> World<'a> {
             self.members(group).any(|one| one.gpu) && self.members(group).any(|one| !one.ports.is_empty())
         };
         let (a, b) = (self.facts[&group.root], self.facts[&tree.root]);
-        a.ppid == b.ppid && same_job(a, b) && !(complete(group) && complete(tree))
+        let [mine, theirs] = [group, tree].map(|group| self.linked_fronts(&group.members));
+        if mine.contains(&b.pid) || theirs.contains(&a.pid) || mine.intersection(&theirs).next().is_some() {
+            return true;
+        }
+        // Who is linked to a front has no other one beside it.
+        let beside = a.ppid == b.ppid && same_job(a, b) && !(complete(group) && complete(tree));
+        beside && mine.is_empty() && theirs.is_empty()
     }
 
     fn service(&self, group: &Group, previous: &Assigned, taken: &mut BTreeSet<String>) -> Service {

@@ -247,6 +247,7 @@ fn service_status(service: &Service, members: &BTreeMap<u32, ProcessSeen>) -> Se
         pids: service.pids.clone(),
         gpu_pids: own().filter(|seen| seen.cuda).map(|seen| seen.pid).collect(),
         ports: ports.into_iter().collect(),
+        ..ServiceStatus::default()
     }
 }
 

@@ -47,13 +47,20 @@ pub(super) struct Scanner {
     procfs: ProcFs,
     known: BTreeMap<u32, Known>,
     own_container: Option<String>,
+    /// Processes that matter although they neither use a GPU nor were asked for.
+    attended: BTreeSet<u32>,
 }
 
 impl Scanner {
     /// Nothing seen yet. The agent's own container is not told from the host: all that is in it shares its id.
     pub(super) fn new(procfs: ProcFs) -> Self {
         let own_container = procfs.container(std::process::id()).ok().flatten();
-        Self { procfs, known: BTreeMap::new(), own_container }
+        Self { procfs, known: BTreeMap::new(), own_container, attended: BTreeSet::new() }
+    }
+
+    /// The ports of these processes, and of those in their sessions, are to be known as well.
+    pub(super) fn attend(&mut self, pids: BTreeSet<u32>) {
+        self.attended = pids;
     }
 
     /// Where it looks.
@@ -181,7 +188,10 @@ impl Scanner {
 
     /// Processes in the session or container of one that matters; all of them when ports were asked for.
     fn candidates(&self, wanted: &Wanted) -> Vec<u32> {
-        let matters = |known: &&Known| known.mapped.may_use_gpu() || wanted.pids.contains(&known.stat.pid);
+        let matters = |known: &&Known| {
+            let pid = known.stat.pid;
+            known.mapped.may_use_gpu() || wanted.pids.contains(&pid) || self.attended.contains(&pid)
+        };
         let sessions: BTreeSet<u32> =
             self.known.values().filter(matters).map(|known| known.stat.session).collect();
         let containers: BTreeSet<&String> =
@@ -234,6 +244,7 @@ impl Scanner {
             container: known.container.clone().filter(|id| self.own_container.as_ref() != Some(id)),
             gpu: uses_gpu(known.stat.pid, &known.mapped),
             ports: known.ports.clone(),
+            linked: BTreeSet::new(),
         };
         self.known.values().map(facts).collect()
     }

@@ -1,6 +1,9 @@
 //! Between which times the ends of a request's forward must lie.
 
-use super::{super::step::StepLog, Question, Range};
+use super::{
+    super::{service::Service, step::StepLog},
+    Question, Range,
+};
 
 /// What A1 and A2 say.
 pub(super) fn range(q: Question<'_>, log: &StepLog, low: usize, known_first: Option<usize>) -> Option<Range> {
@@ -25,6 +28,26 @@ pub(super) fn range(q: Question<'_>, log: &StepLog, low: usize, known_first: Opt
         last_result: [result(low + each), result(by_last - 1)],
         queue: first_launch.map(|t| log.busy_ns(q.read, t)),
     })
+}
+
+/// What they say of whichever engine of the service it was at. `None` where one of them does not tell.
+pub(super) fn hull(q: Question<'_>, service: &Service) -> Option<Range> {
+    let of = |pid: u32| {
+        let log = &service.processes.get(&pid)?.log;
+        let complete = log.complete_since(q.read);
+        range(q, log, log.begun_after(q.read), None).filter(|_| complete)
+    };
+    let ranges: Vec<Range> = service.engines(q.read, q.end).into_iter().map(of).collect::<Option<_>>()?;
+    ranges.into_iter().reduce(|a, b| Range {
+        first_launch: around(a.first_launch, b.first_launch),
+        first_result: a.first_result.zip(b.first_result).map(|(a, b)| around(a, b)),
+        last_result: around(a.last_result, b.last_result),
+        queue: around(a.queue, b.queue),
+    })
+}
+
+fn around(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
+    [a[0].min(b[0]), a[1].max(b[1])]
 }
 
 /// How many steps at either end of a range are looked at for the extreme begin: steps are sorted by their ends, and

@@ -151,5 +151,6 @@ fn join(one: Assignment, other: &Assignment) -> Assignment {
         batch_mean: None,
         gpu_active_ns: sum(one.gpu_active_ns, other.gpu_active_ns),
         alloc_wait_ns: sum(one.alloc_wait_ns, other.alloc_wait_ns),
+        engine_pid: one.engine_pid.filter(|pid| other.engine_pid == Some(*pid)),
     }
 }

@@ -241,7 +241,18 @@ mod tests {
     use super::*;
 
     fn stat(pid: u32, ppid: u32, comm: &str) -> Stat {
-        Stat { pid, comm: comm.to_owned(), ppid, pgrp: 1, session: 1, threads: 1, start_ticks: 5, vsize: 1 }
+        Stat {
+            pid,
+            comm: comm.to_owned(),
+            ppid,
+            pgrp: 1,
+            session: 1,
+            threads: 1,
+            cpu_ticks: 0,
+            rss_pages: 0,
+            start_ticks: 5,
+            vsize: 1,
+        }
     }
 
     #[test]

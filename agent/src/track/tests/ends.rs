@@ -6,10 +6,13 @@ use wire::{
 };
 use zerocopy::IntoBytes;
 
-use super::rig::{PORT, Rig, id};
+use super::{
+    http2::{PREFACE, SETTINGS, frame, post},
+    rig::{PORT, Rig, id},
+};
 use crate::{
     request::record::{Flag, Outcome},
-    track::{Client, Tracked},
+    track::{Client, Tracked, Traffic},
 };
 
 const PROXY: u32 = 77;
@@ -246,4 +249,43 @@ fn unix_sockets_leave() {
     assert_eq!(rig.outcomes(), [Outcome::Ok, Outcome::Unknown], "another one is in its place");
     assert_eq!(rig.finished()[1].close_ns, None, "and when that happened is not known");
     assert_eq!(rig.tracker.connections(), others + 1);
+}
+
+/// A router that has each step done by another process of its own gets no request by that; another service's client does.
+#[test]
+fn calls_within_a_service_over_a_unix_socket_are_no_requests() {
+    for (own, want) in [(true, true), (false, false)] {
+        let mut rig = Rig::new();
+        if own {
+            rig.process(PROXY);
+        }
+        open(&mut rig, &Socket { pid: PROXY, ..unix(2, 1, ROLE_UNKNOWN) }, 500);
+        open(&mut rig, &unix(1, 2, ROLE_ACCEPTED), 500);
+        let call = post("/generate.v3.TextGenerationService/Decode");
+        rig.recv(1, [PREFACE, &frame(1, 5, 1, &call)].concat());
+        rig.send(1, [SETTINGS, &frame(1, 5, 1, &[0x88])].concat());
+        assert_eq!(rig.finished()[0].probe, want, "{own}");
+        rig.assert_replays();
+    }
+}
+
+/// Bytes count for the service that moves them, unless both ends are its own; connections for the one that accepted them.
+#[test]
+fn traffic_is_that_between_services() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    rig.recv(1, GET);
+    rig.send(1, OK);
+    open(&mut rig, &unix(3, 4, ROLE_ACCEPTED), 500);
+    rig.recv(3, GET);
+    rig.process(PROXY);
+    open(&mut rig, &Socket { sock: 6, ..connected() }, 500);
+    open(&mut rig, &Socket { sock: 5, ..accepted() }, 500);
+    rig.recv(5, GET);
+    let moved: Vec<_> = rig.tracker.take_moved().collect();
+    let bytes = |text: &str| text.len() as u64;
+    let want = Traffic { connections: 0, bytes_in: bytes(GET), bytes_out: bytes(OK) };
+    assert_eq!(moved.iter().map(|(_, traffic)| *traffic).collect::<Vec<_>>(), [want]);
+    assert_eq!(rig.tracker.take_moved().count(), 0, "once");
+    assert_eq!(rig.tracker.accepted().count(), 3);
 }

@@ -54,6 +54,7 @@ struct Head {
     http11: bool,
     keep_alive: bool,
     request_id: Option<String>,
+    job: Option<u64>,
     expects_continue: bool,
     len: usize,
     body_len: usize,
@@ -72,6 +73,8 @@ pub(crate) struct Request {
     pub(crate) keep_alive: bool,
     /// The client's `x-request-id`.
     pub(crate) client_id: Option<String>,
+    /// The number that a proxy of this rig gave it.
+    pub(crate) job: Option<u64>,
     /// The body.
     pub(crate) body: Vec<u8>,
     /// Around the read that brought the first byte.
@@ -149,6 +152,7 @@ impl Inbound {
             http11: head.http11,
             keep_alive: head.keep_alive,
             client_id: head.request_id,
+            job: head.job,
             body,
             first_read,
             last_read,
@@ -198,6 +202,7 @@ fn read_head(request: &httparse::Request<'_, '_>, len: usize) -> Result<Head, Ht
         http11,
         keep_alive: http11,
         request_id: None,
+        job: None,
         expects_continue: false,
         len,
         body_len: 0,
@@ -220,6 +225,7 @@ fn read_header(head: &mut Head, name: &str, value: &str) -> Result<(), HttpError
         "connection" if value.eq_ignore_ascii_case("close") => head.keep_alive = false,
         "connection" if value.eq_ignore_ascii_case("keep-alive") => head.keep_alive = true,
         "expect" => head.expects_continue = value.eq_ignore_ascii_case("100-continue"),
+        "x-rig-job" => head.job = value.trim().parse().ok(),
         "x-request-id" => head.request_id = Some(value.to_owned()),
         _ => {}
     }

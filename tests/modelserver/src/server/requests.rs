@@ -16,6 +16,8 @@ use crate::truth::{Outcome, Truth};
 enum Route {
     /// Tokens are wanted.
     Call(Endpoint),
+    /// One token is wanted, to see whether the engine lives: no truth line.
+    Generate,
     /// Not a request to the model: no truth line.
     Probe,
     /// Refused with this status.
@@ -26,6 +28,7 @@ fn route(method: &str, path: &str) -> Route {
     match (method, path) {
         ("POST", "/v1/chat/completions") => Route::Call(Endpoint::Chat),
         ("POST", "/v1/completions") => Route::Call(Endpoint::Completions),
+        ("GET", "/health_generate") => Route::Generate,
         ("GET", "/health" | "/metrics" | "/v1/models") => Route::Probe,
         (_, "/v1/chat/completions" | "/v1/completions" | "/health" | "/metrics" | "/v1/models") => {
             Route::Refused(405, "method not allowed")
@@ -123,7 +126,7 @@ impl<B: Backend> Server<'_, B> {
     fn begin(&mut self, id: u64, request: &Request) -> Result<(), ServeError> {
         let keep_alive = request.keep_alive && !self.ends(id);
         self.numbers += 1;
-        let number = self.numbers;
+        let number = request.job.unwrap_or(self.numbers);
         let mut truth = self.truth(&request.path, request.first_read, request.last_read);
         truth.request_id = Some(request.client_id.clone().unwrap_or_else(|| format!("modelserver-{number}")));
         let refused = match route(&request.method, &request.path) {
@@ -131,6 +134,10 @@ impl<B: Backend> Server<'_, B> {
                 Ok(call) => return self.generate(id, truth, (number, call), request.http11, keep_alive),
                 Err(refused) => refused,
             },
+            Route::Generate => {
+                self.counters.probes += 1;
+                return self.generate(id, truth, (number, Call::probe()), request.http11, keep_alive);
+            }
             Route::Probe => {
                 self.probe(id, &request.path, keep_alive);
                 return Ok(());
@@ -167,11 +174,7 @@ impl<B: Backend> Server<'_, B> {
             }
             "/health" => (200, "application/json", r#"{"status":"ok"}"#.to_owned()),
             "/metrics" => (200, "text/plain; version=0.0.4", self.metrics()),
-            _ => {
-                let models =
-                    r#"{"object":"list","data":[{"id":"rig","object":"model","owned_by":"stagelens"}]}"#;
-                (200, "application/json", models.to_owned())
-            }
+            _ => (200, "application/json", api::models(&self.args.models)),
         };
         self.set(id, |connection| {
             Exchange::reply(None, (reply.0, reply.1, &reply.2), keep_alive, &mut connection.outbound)
@@ -187,9 +190,11 @@ impl<B: Backend> Server<'_, B> {
         http11: bool,
         keep_alive: bool,
     ) -> Result<(), ServeError> {
-        spin(self.args.tokenizer_us);
+        let prompt_us = self.args.tokenizer_ns_per_token * u64::from(call.input_tokens) / 1000;
+        spin(self.args.tokenizer_us + prompt_us);
         let job = Job {
             id: number,
+            model: call.model.clone(),
             input_tokens: call.input_tokens,
             output_tokens: call.output_tokens,
             seed: call.seed,
@@ -212,7 +217,7 @@ impl<B: Backend> Server<'_, B> {
     /// Makes the exchange the connection's own and writes a head that goes first; false if the client is gone.
     fn open(&mut self, id: u64, mut exchange: Exchange) -> Result<bool, ServeError> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(false) };
-        if self.args.shape == crate::args::Shape::Split {
+        if self.args.shape.writes_heads_first() {
             exchange.head_first(&mut connection.outbound);
         }
         connection.exchange = Some(exchange);
@@ -248,7 +253,7 @@ impl<B: Backend> Server<'_, B> {
     }
 
     fn conclude(&mut self, exchange: Exchange) {
-        let Some(truth) = exchange.truth else { return };
+        let Some(truth) = exchange.truth.filter(|truth| truth.path != "/health_generate") else { return };
         self.counters.ended(truth.outcome);
         self.counters.merged += truth.content.iter().filter(|write| write.1 > 1).count() as u64;
         self.counters.truth_errors += u64::from(self.sink.write(&truth).is_err());

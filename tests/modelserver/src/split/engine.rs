@@ -2,44 +2,25 @@
 //!
 //! Step N+1 is planned and launched before the result of step N is waited for. A pure decode step is one graph
 //! launch; a step that contains prefill is many kernel launches. Results leave by a second stream that waits for
-//! the first.
+//! the first. In shape `shm` a thread of its own waits for them.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, poll};
-
+use super::detokenizer::is_end;
+use super::device::{DEPTH, Device};
 use super::link::Link;
+use super::shared::Shared;
 use super::{Command, Event};
-use crate::args::Args;
+use crate::args::{Args, Shape};
 use crate::backend::BackendError;
 use crate::clock::{Stamp, now, stamped};
-use crate::cuda::{self, CudaError, DeviceMem, Graph, Stream};
-use crate::gpu::Gpu;
+use crate::cuda::{DeviceMem, Waiter};
+use crate::part::inherited;
 use crate::scheduler::{Member, Plan, Scheduler};
 use crate::step::{Admission, Output, StepDone};
 use crate::text;
 use crate::truth::Busy;
-
-/// Steps in flight.
-const DEPTH: usize = 2;
-
-/// What one of the two steps in flight uses.
-struct Slot {
-    computed: cuda::Event,
-    copied: cuda::Event,
-}
-
-/// The GPU side: streams, events, one graph per batch bucket.
-struct Device {
-    gpu: Gpu,
-    copy: Stream,
-    slots: Vec<Slot>,
-    /// Largest batch of the bucket, and its graph.
-    graphs: Vec<(usize, Graph)>,
-}
 
 /// A step whose result is not known yet.
 struct Flight {
@@ -54,7 +35,11 @@ struct Flight {
 /// The engine loop's state.
 struct Engine {
     args: Args,
-    link: Link,
+    requests: Link,
+    /// Where results go, if not back where requests come from.
+    results: Option<Link>,
+    /// Waits for results, if not this thread.
+    waiter: Option<Waiter>,
     device: Device,
     scheduler: Scheduler,
     flights: VecDeque<Flight>,
@@ -62,63 +47,12 @@ struct Engine {
     index: u64,
 }
 
-/// The buckets of vLLM's graph sizes: 1, 2, 4, then multiples of 8.
-fn buckets(max_batch: usize) -> Vec<usize> {
-    let all = [1, 2, 4].into_iter().chain((8..).step_by(8));
-    let mut buckets: Vec<usize> = all.take_while(|&size| size < max_batch).collect();
-    buckets.push(max_batch);
-    buckets
-}
-
-impl Device {
-    fn open(args: &Args) -> Result<Self, CudaError> {
-        let gpu = Gpu::open(args, (args.step_tokens.max(args.max_batch)) as usize)?;
-        let copy = gpu.cuda.stream()?;
-        let slot = || Ok(Slot { computed: gpu.cuda.event()?, copied: gpu.cuda.event()? });
-        let slots = (0..DEPTH).map(|_| slot()).collect::<Result<_, CudaError>>()?;
-        let work = || gpu.kernels(args.decode_us, args.decode_kernels, false).map(drop);
-        let graph = |size| Ok((size, gpu.cuda.capture(gpu.stream, work)?));
-        let graphs =
-            buckets(args.max_batch as usize).into_iter().map(graph).collect::<Result<_, CudaError>>()?;
-        Ok(Self { gpu, copy, slots, graphs })
-    }
-
-    /// Launches the compute part; readings around its first launch.
-    fn compute(&self, plan: &Plan, args: &Args) -> Result<Stamp, CudaError> {
-        let batch = plan.members.len();
-        let prefill = plan.prefill_tokens();
-        let graph = self.graphs.iter().find(|graph| graph.0 >= batch).filter(|_| prefill == 0);
-        if let Some(graph) = graph {
-            let (stamp, result) = stamped(|| self.gpu.cuda.launch_graph(graph.1, self.gpu.stream));
-            return result.map(|()| stamp);
-        }
-        let decode_us = if plan.decodes() { args.decode_us } else { 0 };
-        let total_us = prefill.saturating_mul(args.prefill_us_per_token).saturating_add(decode_us);
-        self.gpu.kernels(total_us, args.prefill_kernels, true)
-    }
-
-    /// Launches a step: inputs (prompts only, as decode reads its ids on the device), compute, copy of the result.
-    fn launch(&self, plan: &Plan, slot: usize, args: &Args) -> Result<Stamp, CudaError> {
-        let (gpu, events) = (&self.gpu, &self.slots[slot]);
-        let prefill = plan.prefill_tokens();
-        if prefill > 0 {
-            gpu.cuda.to_device(gpu.ids, gpu.host[slot], gpu.id_bytes(prefill), gpu.stream)?;
-        }
-        let stamp = self.compute(plan, args)?;
-        let batch = u32::try_from(plan.members.len()).unwrap_or(u32::MAX);
-        gpu.cuda.record(events.computed, gpu.stream)?;
-        gpu.cuda.stream_wait(self.copy, events.computed)?;
-        gpu.cuda.to_host(gpu.host[slot], gpu.ids, gpu.id_bytes(batch), self.copy)?;
-        gpu.cuda.record(events.copied, self.copy)?;
-        Ok(stamp)
-    }
-}
-
 impl Engine {
     /// Takes the messages that are there.
     fn receive(&mut self) -> Result<(), BackendError> {
-        self.link.flush()?;
-        for command in self.link.receive()? {
+        self.requests.flush()?;
+        self.results.as_mut().map_or(Ok(()), Link::flush)?;
+        for command in self.requests.receive()? {
             match command {
                 Command::Submit(job) => self.scheduler.submit(job),
                 Command::Cancel(id) => self.scheduler.remove(id),
@@ -127,13 +61,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Sleeps until a message comes: only when there is nothing to compute.
-    fn wait_for_message(&self) -> Result<(), BackendError> {
-        let (fd, flags) = self.link.wake();
-        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(io::Error::from(error).into()),
-        }
+    fn tell(&mut self, event: &Event) -> Result<(), BackendError> {
+        self.results.as_mut().unwrap_or(&mut self.requests).send(event)
     }
 
     /// What the front has to know about members whose first step this is.
@@ -166,10 +95,14 @@ impl Engine {
 
     /// Waits for the oldest step's result and sends it.
     fn complete(&mut self, flight: Flight) -> Result<(), BackendError> {
-        let copied = self.device.slots[flight.slot].copied;
-        let (result, waited) = stamped(|| self.device.gpu.cuda.wait(copied));
+        let copied = self.device.copied(flight.slot);
+        let (result, waited) = match &self.waiter {
+            Some(waiter) => waiter.wait(copied),
+            None => stamped(|| self.device.gpu.cuda.wait(copied)),
+        };
         waited?;
         self.busy.end(result.1);
+        let batch = u32::try_from(flight.members.len()).unwrap_or(u32::MAX);
         let outputs = flight.members.iter().zip(flight.admissions);
         let outputs = outputs.map(|(member, admission)| self.output(member, admission)).collect();
         flight
@@ -178,14 +111,16 @@ impl Engine {
             .filter(|member| member.last)
             .for_each(|member| self.scheduler.remove(member.id));
         let alloc_failures = self.device.gpu.alloc_failures;
-        let step = StepDone { index: flight.index, launch: flight.launch, result, outputs, alloc_failures };
-        self.link.send(&Event::Step(step))?;
+        let step =
+            StepDone { index: flight.index, launch: flight.launch, result, batch, outputs, alloc_failures };
+        self.tell(&Event::Step(step))?;
         Ok(flight.scratch.map_or(Ok(()), |memory| self.device.gpu.cuda.free(memory))?)
     }
 
     fn turn(&mut self) -> Result<(), BackendError> {
         if self.flights.is_empty() && self.scheduler.is_idle() {
-            self.wait_for_message()?;
+            // Only when there is nothing to compute.
+            self.requests.wait()?;
         }
         self.receive()?;
         let sched_ns = now();
@@ -201,57 +136,49 @@ impl Engine {
     }
 }
 
+/// The links that this process was given: where requests come from, and where results go if elsewhere.
+fn links(args: &Args) -> Result<(Link, Option<Link>), BackendError> {
+    let input = inherited(args.input_fd)?;
+    if args.shape == Shape::Shm {
+        return Ok((Link::shared(Shared::engine(&input)?), None));
+    }
+    let output = args.output_fd.map(|fd| Link::new(inherited(Some(fd))?)).transpose()?;
+    Ok((Link::new(input)?, output))
+}
+
 /// Runs until the front closes the link.
-pub(crate) fn run(args: &Args, fd: OwnedFd) -> Result<(), BackendError> {
-    let mut link = Link::new(fd)?;
+pub(crate) fn run(args: &Args) -> Result<(), BackendError> {
+    let (mut requests, mut results) = links(args)?;
     std::thread::sleep(Duration::from_millis(args.dlopen_delay_ms));
     let device = match Device::open(args) {
         Ok(device) => device,
         Err(error) => {
-            link.send(&Event::Failed(error.to_string()))?;
+            results.as_mut().unwrap_or(&mut requests).send(&Event::Failed(error.to_string()))?;
             return Err(error.into());
         }
     };
-    link.send(&Event::Ready)?;
+    let waiter = (args.shape == Shape::Shm).then(|| device.gpu.cuda.waiter());
     let mut engine = Engine {
         args: args.clone(),
-        link,
+        requests,
+        results,
+        waiter,
         device,
-        scheduler: Scheduler::new(args.slots(), args.step_tokens),
+        scheduler: Scheduler::new(args.max_batch as usize, args.step_tokens),
         flights: VecDeque::new(),
         busy: Busy::default(),
         index: 0,
     };
+    engine.tell(&Event::Ready)?;
     loop {
         match engine.turn() {
             Ok(()) => {}
             Err(BackendError::Link(error)) if is_end(&error) => return Ok(()),
             Err(error) => {
                 // The front may be gone too; the error itself is what matters.
-                drop(engine.link.send(&Event::Failed(error.to_string())));
+                drop(engine.tell(&Event::Failed(error.to_string())));
                 return Err(error);
             }
-        }
-    }
-}
-
-fn is_end(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_end_with_the_largest_batch() {
-        let cases: [(usize, &[usize]); 5] =
-            [(1, &[1]), (2, &[1, 2]), (3, &[1, 2, 3]), (16, &[1, 2, 4, 8, 16]), (20, &[1, 2, 4, 8, 16, 20])];
-        for (max_batch, expected) in cases {
-            assert_eq!(buckets(max_batch), expected);
         }
     }
 }

@@ -1,37 +1,66 @@
-//! Messages over a non-blocking stream socket: length (u32, little endian) and JSON, each sent by one write.
+//! Messages over a non-blocking stream socket or shared memory: length (u32, little endian) and JSON, each sent by one
+//! write.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read, write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::shared::Shared;
 use crate::backend::BackendError;
 
+/// What the messages go over.
+enum Way {
+    Stream(OwnedFd),
+    Shared(Shared),
+}
+
 /// One end of the link.
-pub(super) struct Link {
-    fd: OwnedFd,
+pub(crate) struct Link {
+    way: Way,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
 impl Link {
-    /// Takes a connected stream socket.
-    pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
+    /// Takes a connected stream socket, or one end of a pipe.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Self { fd, input: Vec::new(), output: Vec::new() })
+        Ok(Self { way: Way::Stream(fd), input: Vec::new(), output: Vec::new() })
     }
 
-    /// The socket, and what to wait for.
-    pub(super) fn wake(&self) -> (BorrowedFd<'_>, PollFlags) {
+    /// Takes one side of shared memory.
+    pub(super) fn shared(shared: Shared) -> Self {
+        Self { way: Way::Shared(shared), input: Vec::new(), output: Vec::new() }
+    }
+
+    /// What to wait on and for what; none for memory without a bell.
+    pub(crate) fn wake(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let out = if self.output.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-        (self.fd.as_fd(), PollFlags::IN | out)
+        match &self.way {
+            Way::Stream(fd) => Some((fd.as_fd(), PollFlags::IN | out)),
+            Way::Shared(shared) => Some((shared.bell()?.as_fd(), PollFlags::IN)),
+        }
+    }
+
+    /// Sleeps until a message comes, or until it is time to look again.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        match (self.wake(), &self.way) {
+            (None, Way::Shared(shared)) => shared.wait(),
+            (None, Way::Stream(_)) => {}
+            (Some((fd, flags)), _) => match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            },
+        }
+        Ok(())
     }
 
     /// Sends a message. What the socket does not take now goes out with later calls: a slow peer does not stop us.
-    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), BackendError> {
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), BackendError> {
         let at = self.output.len();
         self.output.extend_from_slice(&[0; 4]);
         serde_json::to_writer(&mut self.output, message)?;
@@ -42,9 +71,16 @@ impl Link {
     }
 
     /// Sends what is left of earlier messages.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
-            match write(&self.fd, &self.output) {
+            let fd = match &self.way {
+                Way::Stream(fd) => fd,
+                Way::Shared(shared) => {
+                    self.output.drain(..shared.write(&self.output));
+                    return Ok(());
+                }
+            };
+            match write(fd, &self.output) {
                 Ok(count) => drop(self.output.drain(..count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(()),
@@ -56,7 +92,7 @@ impl Link {
 
     /// All messages that are there. The end of the stream is an error ([`io::ErrorKind::UnexpectedEof`]), told only
     /// when no message is left.
-    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, BackendError> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, BackendError> {
         let open = self.fill()?;
         let mut messages = Vec::new();
         while let Some(length) = self.next_length() {
@@ -69,11 +105,15 @@ impl Link {
         Ok(messages)
     }
 
-    /// Reads until the socket is empty; false at the end of the stream.
+    /// Reads until nothing is left; false at the end of the stream.
     fn fill(&mut self) -> io::Result<bool> {
+        let fd = match &self.way {
+            Way::Stream(fd) => fd,
+            Way::Shared(shared) => return Ok(shared.read(&mut self.input)),
+        };
         let mut buffer = [0; 16 << 10];
         loop {
-            match read(&self.fd, &mut buffer) {
+            match read(fd, &mut buffer) {
                 Ok(0) | Err(Errno::CONNRESET) => return Ok(false),
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
                 Err(Errno::INTR) => {}
@@ -108,7 +148,7 @@ mod tests {
         for number in 0..20 {
             left.send(&(number, &text)).unwrap();
         }
-        assert!(left.wake().1.contains(PollFlags::OUT));
+        assert!(left.wake().unwrap().1.contains(PollFlags::OUT));
         let mut seen = Vec::new();
         while seen.len() < 20 {
             left.flush().unwrap();
@@ -117,7 +157,7 @@ mod tests {
         assert!(
             seen.iter().enumerate().all(|(index, message)| message.0 as usize == index && message.1 == text)
         );
-        assert!(!left.wake().1.contains(PollFlags::OUT));
+        assert!(!left.wake().unwrap().1.contains(PollFlags::OUT));
     }
 
     #[test]

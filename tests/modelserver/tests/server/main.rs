@@ -1,4 +1,4 @@
-//! Both shapes as processes, on the simulated device: answers, truth lines, aborts, drain, a dead engine.
+//! All shapes as processes, on the simulated device: answers, truth lines, aborts, drain, a dead engine.
 //!
 //! Needs `libcuda.so` of `tests/fakecuda`: `LIBCUDA`, or in the target folder (`cargo build -p fakecuda`).
 
@@ -269,4 +269,39 @@ fn a_dead_engine_ends_streams_with_an_error_and_the_server() {
     assert!(client.is_closed());
     assert!(!rig.wait().success());
     assert_eq!(rig.lines()["lost"].text("outcome"), "in_band_error");
+}
+
+#[test]
+fn ranks_replicas_and_models_have_engines_of_their_own() {
+    let cases: [(&str, &[&str], usize); 4] = [
+        ("sharded", &["--ranks", "2"], 2),
+        ("split", &["--replicas", "2"], 2),
+        ("split", &["--models", "small,large"], 2),
+        ("split", &["--sidecar"], 2),
+    ];
+    for (shape, extra, processes) in cases {
+        let name = format!("engines{}", extra.concat());
+        let Some(rig) = Rig::start(shape, &name, extra) else { return };
+        assert_eq!(rig.children().len(), processes, "{extra:?}");
+        let mut clients = [rig.client(), rig.client()];
+        for (client, id) in clients.iter_mut().zip(["small", "large"]) {
+            let body = json!({ "model": id, "prompt": prompt(9), "max_tokens": 8, "stream": true });
+            client.send(&client::post("/v1/completions", id, &body.to_string()));
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().tokens("text"), 8, "{extra:?}");
+        }
+        let lines = rig.stop();
+        lines.values().for_each(Line::check);
+        let alone = lines.values().all(|line| line.counts("batch_sizes").iter().all(|batch| *batch == 1));
+        assert!(alone || matches!(extra[0], "--ranks" | "--sidecar"), "each has its own engine: {lines:?}");
+    }
+}
+
+#[test]
+fn a_probe_of_the_engine_runs_a_step_and_is_no_request() {
+    let Some(rig) = Rig::start("chain", "probe", &["--decode-us", "1000"]) else { return };
+    assert_eq!(rig.client().ask("GET /health_generate HTTP/1.1\r\n\r\n").status, 200);
+    rig.wait_for_metric("modelserver_steps_total", 1);
+    assert!(rig.stop().is_empty());
 }

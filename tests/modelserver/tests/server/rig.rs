@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::client::Client;
 
-/// Both shapes.
-pub(crate) const SHAPES: [&str; 2] = ["single", "split"];
+/// All shapes.
+pub(crate) const SHAPES: [&str; 6] = ["single", "split", "chain", "sharded", "proxied", "shm"];
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A running server. Killed when dropped.
@@ -88,11 +88,16 @@ impl Rig {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Kills the engine process of a split server.
-    pub(crate) fn kill_engine(&self) {
+    /// The processes that the server has started.
+    pub(crate) fn children(&self) -> Vec<u32> {
         let id = self.server.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-        Self::kill(children.trim().parse().unwrap(), Signal::KILL);
+        children.split_whitespace().map(|child| child.parse().unwrap()).collect()
+    }
+
+    /// Kills the engine process of a split server.
+    pub(crate) fn kill_engine(&self) {
+        Self::kill(self.children()[0], Signal::KILL);
     }
 
     /// Waits for the end.

@@ -17,7 +17,13 @@ fn process(pid: u32, ppid: u32, pgrp: u32, session: u32, exe: &str, gpu: bool, p
         container: None,
         gpu,
         ports: if port == 0 { Vec::new() } else { vec![ListenPort { netns: NETNS, port }] },
+        linked: BTreeSet::new(),
     }
+}
+
+fn linked(mut facts: Facts, fronts: &[u32]) -> Facts {
+    facts.linked = fronts.iter().copied().collect();
+    facts
 }
 
 fn contained(mut facts: Facts, id: &str) -> Facts {
@@ -196,4 +202,45 @@ fn loops_and_orphans_in_proc_are_survived() {
     one.ppid = 11;
     let two = process(11, 10, 10, 10, "b", true, 2);
     assert!(!found(&[one, two, process(12, 4242, 12, 12, "c", true, 0)], &everything()).is_empty());
+}
+
+#[test]
+fn an_engine_belongs_to_the_front_that_it_is_linked_to() {
+    // Started by two units of one supervisor, in sessions of their own.
+    let apart = [
+        process(10, 1, 10, 10, "front", false, 8000),
+        process(11, 10, 10, 10, "tokenizer", false, 0),
+        linked(process(20, 1, 20, 20, "engine", true, 0), &[11]),
+        process(21, 20, 20, 20, "worker", false, 0),
+    ];
+    check(&apart, &[("front:8000", &[10, 11, 20, 21])]);
+    // A log daemon that does not listen, and a server with a GPU of its own, are no fronts.
+    let others = [
+        process(10, 1, 10, 10, "journald", false, 0),
+        process(12, 1, 12, 12, "other", true, 9000),
+        linked(process(20, 1, 20, 20, "engine", true, 0), &[10, 12]),
+    ];
+    check(&others, &[("engine", &[20]), ("other:9000", &[12])]);
+}
+
+#[test]
+fn two_servers_of_one_program_in_one_job_are_two() {
+    let shell = process(5, 1, 5, 5, "bash", false, 0);
+    let server = |front: u32, port: u16| {
+        let engine = linked(process(front + 1, 5, 9, 5, "serve", true, 0), &[front]);
+        [process(front, 5, 9, 5, "serve", false, port), engine]
+    };
+    let [a, b] = [server(10, 8000), server(20, 8001)];
+    let all: Vec<Facts> = [shell].into_iter().chain(a).chain(b).collect();
+    check(&all, &[("serve:8000", &[10, 11]), ("serve:8001", &[20, 21])]);
+}
+
+#[test]
+fn two_fronts_of_one_engine_are_one_service() {
+    let all = [
+        process(10, 1, 9, 9, "api", false, 8000),
+        process(11, 1, 9, 9, "api", false, 8000),
+        linked(process(12, 1, 12, 12, "engine", true, 0), &[10, 11]),
+    ];
+    check(&all, &[("api:8000", &[10, 11, 12])]);
 }

@@ -1,0 +1,116 @@
+//! What the processes of services use: CPU time, which only grows, and memory.
+
+use std::collections::BTreeMap;
+
+use crate::{probe::status::Usage, source::procfs::Stat};
+
+/// Names of services whose totals are kept.
+const NAMES_KEPT: usize = 4096;
+
+/// Totals by name of service.
+#[derive(Debug, Default)]
+pub(super) struct Usages {
+    /// CPU time of processes when they were last looked at, clock ticks; by pid and start time.
+    last: BTreeMap<(u32, u64), u64>,
+    /// CPU time by name, clock ticks.
+    cpu: BTreeMap<String, u64>,
+    memory: BTreeMap<String, u64>,
+}
+
+/// Keys of the auxiliary vector, as in linux/auxvec.h.
+const PAGE_SIZE: u64 = 6;
+const CLOCK_TICKS: u64 = 17;
+
+/// Clock ticks of a second and bytes of a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units {
+    pub(super) ticks: u64,
+    pub(super) page: u64,
+}
+
+impl Units {
+    /// Those of this machine.
+    pub(super) fn of_host() -> Self {
+        let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let entries: Vec<(u64, u64)> =
+            vector.chunks_exact(16).map(|e| (word(&e[..8]), word(&e[8..]))).collect();
+        let of = |key| entries.iter().find(|entry| entry.0 == key).map(|entry| entry.1);
+        Self { ticks: of(CLOCK_TICKS).unwrap_or(100), page: of(PAGE_SIZE).unwrap_or(4096) }
+    }
+}
+
+impl Usages {
+    /// Takes one look at all processes; `service` names the service of each.
+    pub(super) fn look<'a>(
+        &mut self,
+        stats: impl Iterator<Item = &'a Stat>,
+        service: impl Fn(&Stat) -> Option<&'a str>,
+    ) {
+        self.memory.clear();
+        let mut seen = BTreeMap::new();
+        for stat in stats {
+            let Some(name) = service(stat) else { continue };
+            let key = (stat.pid, stat.start_ticks);
+            let before = self.last.get(&key).copied().unwrap_or(0);
+            seen.insert(key, stat.cpu_ticks);
+            if self.cpu.len() >= NAMES_KEPT && !self.cpu.contains_key(name) {
+                continue;
+            }
+            *self.cpu.entry(name.to_owned()).or_default() += stat.cpu_ticks.saturating_sub(before);
+            *self.memory.entry(name.to_owned()).or_default() += stat.rss_pages;
+        }
+        self.last = seen;
+    }
+
+    /// What is used, by name.
+    pub(super) fn view(&self, units: Units) -> BTreeMap<String, Usage> {
+        let usage = |(name, ticks): (&String, &u64)| {
+            let memory_bytes = self.memory.get(name).map(|pages| pages * units.page);
+            (name.clone(), Usage { cpu_ms: ticks * 1000 / units.ticks.max(1), memory_bytes })
+        };
+        self.cpu.iter().map(usage).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: u32, start_ticks: u64, cpu_ticks: u64) -> Stat {
+        Stat {
+            pid,
+            comm: String::new(),
+            ppid: 1,
+            pgrp: 1,
+            session: 1,
+            threads: 1,
+            cpu_ticks,
+            rss_pages: 10,
+            start_ticks,
+            vsize: 1,
+        }
+    }
+
+    #[test]
+    fn the_host_says_its_units() {
+        let units = Units::of_host();
+        assert!(units.ticks >= 100 && units.page >= 4096 && units.page.is_power_of_two(), "{units:?}");
+    }
+
+    #[test]
+    fn time_of_processes_that_left_stays() {
+        let mut usages = Usages::default();
+        let mut look = |stats: &[Stat]| {
+            usages.look(stats.iter(), |stat| (stat.pid < 9).then_some("s"));
+            let view = usages.view(Units { ticks: 100, page: 4096 });
+            view.get("s").map(|usage| (usage.cpu_ms, usage.memory_bytes))
+        };
+        assert_eq!(look(&[stat(9, 1, 500)]), None, "of no service");
+        assert_eq!(look(&[stat(1, 1, 100), stat(2, 1, 50)]), Some((1500, Some(2 * 40_960))));
+        assert_eq!(look(&[stat(1, 1, 120), stat(2, 1, 50)]), Some((1700, Some(2 * 40_960))));
+        assert_eq!(look(&[stat(2, 1, 60)]), Some((1800, Some(40_960))), "the other one has ended");
+        assert_eq!(look(&[stat(2, 7, 10)]), Some((1900, Some(40_960))), "its number is another one's");
+        assert_eq!(look(&[]), Some((1900, None)));
+    }
+}
