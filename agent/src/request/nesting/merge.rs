@@ -126,5 +126,8 @@ fn join(one: Assignment, other: &Assignment) -> Assignment {
         batch_mean: None,
         gpu_active_ns: sum(one.gpu_active_ns, other.gpu_active_ns),
         alloc_wait_ns: sum(one.alloc_wait_ns, other.alloc_wait_ns),
+        copy_wait_ns: sum(one.copy_wait_ns, other.copy_wait_ns),
+        // What lies between the two may be anything.
+        host_gap_ns: None,
     }
 }
