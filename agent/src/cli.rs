@@ -73,6 +73,9 @@ enum Command {
         /// One JSON record a line, the same bytes that the live run gave, and no summary.
         #[arg(long)]
         json: bool,
+        /// The steps of its engines and how many requests were in each, one JSON record a line, in place of requests.
+        #[arg(long, conflicts_with = "json")]
+        steps: bool,
     },
     /// Tell what this host allows, and what each gap costs; exits 1 when something is missing.
     Doctor {
@@ -143,7 +146,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Requests(args) => requests::requests(&args),
         Command::Gpu(args) => gpu::gpu(&args),
         Command::Record { file, seconds, scope, listen } => run::record(file, seconds, &scope, listen),
-        Command::Replay { file, json } => replay::replay(&file, json),
+        Command::Replay { file, json, steps } => replay::replay(&file, json, steps),
         Command::Doctor { scope } => doctor::doctor(&scope),
         Command::Check { strict, scope } => check::check(strict, &scope),
         Command::Config { command: ConfigCommand::Show { scope, listen, comments } } => {

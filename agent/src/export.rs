@@ -21,11 +21,16 @@ use std::sync::Arc;
 
 use crate::pipeline::Output;
 
+/// Steps kept for the API, about 200 bytes each: 20 s of an engine with 5 ms a step.
+const STEPS_KEPT: usize = 4096;
+
 /// All that the live loop writes and the HTTP side reads.
 #[derive(Debug)]
 pub struct Export {
     /// Finished requests.
     pub store: store::Store,
+    /// Steps and which requests were in them.
+    pub steps: store::Store,
     /// Metric families.
     pub metrics: prometheus::Metrics,
     /// Everything that is not an event.
@@ -37,6 +42,7 @@ impl Export {
     pub fn new(keep: usize, metrics: &prometheus::Settings) -> Arc<Self> {
         Arc::new(Self {
             store: store::Store::new(keep),
+            steps: store::Store::new(STEPS_KEPT),
             metrics: prometheus::Metrics::new(metrics),
             snapshot: snapshot::Shared::default(),
         })
@@ -45,8 +51,10 @@ impl Export {
     /// Takes what the pipeline handed out.
     pub fn take(&self, output: &Output) {
         observe::output(&self.metrics, output);
-        if let Output::Request(record) = output {
-            self.store.push(json::line(record));
+        match output {
+            Output::Request(record) => self.store.push(json::line(record)),
+            Output::Told(step) => self.steps.push(json::line(step)),
+            _ => {}
         }
     }
 }

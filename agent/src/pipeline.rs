@@ -14,7 +14,7 @@ use crate::{
     health::Health,
     memory::{self, Incident, Ledgers, Sources},
     occupancy::{Occupancy, View},
-    request::{Ended, RequestRecord, Requests, Settled},
+    request::{Ended, RequestRecord, Requests, Settled, StepRecord, Waiting},
     stage::{Names, report},
     track::{ServiceId, TlsCounts, TrackSettings, Tracked, Tracker, Traffic},
     versions::{self, Rule},
@@ -35,6 +35,8 @@ pub enum Output {
         /// The step as the kernel side reported it.
         step: wire::cuda::Step,
     },
+    /// A step, and which requests were in it: when none can claim it any more.
+    Told(Box<StepRecord>),
     /// Work of a process of `service` that was not counted before.
     Counted {
         /// Service name, as exported.
@@ -231,6 +233,17 @@ impl Pipeline {
         by_name
     }
 
+    /// Requests that wait for an engine, by name of their service.
+    pub fn waiting(&self) -> std::collections::BTreeMap<String, Waiting> {
+        let mut by_name = std::collections::BTreeMap::<String, Waiting>::new();
+        for (id, waiting) in self.requests.waiting() {
+            let sum = by_name.entry(self.tracker.service_name(id).to_owned()).or_insert(Waiting::NONE);
+            sum.requests += waiting.requests;
+            sum.confidence = sum.confidence.max(waiting.confidence);
+        }
+        by_name
+    }
+
     /// The GPUs, as far as NVML told.
     pub fn devices(&self) -> &Devices {
         &self.devices
@@ -303,6 +316,9 @@ fn output(
             deliveries.delivered(id, delivery).map(|ended| request(*ended, tracker, health))
         }
         Settled::Step(id, step) => Some(Output::Step { service: name(id), step }),
+        Settled::Told(id, told) => {
+            Some(Output::Told(Box::new(StepRecord::new(tracker.service_name(id), told))))
+        }
         Settled::Counted(id, work, captured) => Some(Output::Counted { service: name(id), work, captured }),
         Settled::Memory(id, memory) => Some(Output::Memory { service: name(id), memory }),
     }

@@ -11,6 +11,7 @@ pub mod deadlines;
 mod lag;
 mod live;
 mod nesting;
+mod queue;
 mod ranks;
 pub mod record;
 mod replicas;
@@ -18,9 +19,12 @@ mod requests;
 mod service;
 mod services;
 mod step;
+pub mod told;
 
 pub(crate) use busy::Busy;
 
 pub use assign::{Assignment, Forward, Range};
+pub use queue::Waiting;
 pub use record::RequestRecord;
 pub use requests::{Ended, Inner, Requests, Settled};
+pub use told::{StepRecord, Told};

@@ -13,6 +13,10 @@ pub use report::{Names, report};
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod among;
+#[cfg(test)]
+mod disturbed;
+#[cfg(test)]
 mod nested;
 #[cfg(test)]
 mod scenarios;

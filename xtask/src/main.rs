@@ -3,6 +3,7 @@
 //! `setup` makes the machine able to build and test; `build`, `demo` and `test` call it themselves, so nobody has
 //! to remember it. `ci` is `test` and the accuracy of the demo, and `.ci/run` calls `test`.
 
+mod bench;
 mod build;
 mod ci;
 mod command;
@@ -38,6 +39,8 @@ enum Task {
     Build,
     /// Run the agent against model servers of known truth and print what it sees beside what was true
     Demo(demo::Args),
+    /// Measure how right the agent is, and how fast
+    Bench(bench::Args),
     /// Check format, lints and tidy, then run the unit, golden and system tests
     Test(test::Args),
     /// Give every parser hostile bytes for a while
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::command(),
         Task::Build => build::release(&setup::ensure()),
         Task::Demo(args) => demo::command(&args),
+        Task::Bench(args) => bench::command(&args),
         Task::Test(args) => test::command(&args),
         Task::Fuzz(args) => fuzz::command(&args),
         Task::Tidy => tidy::command(),

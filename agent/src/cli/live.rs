@@ -173,6 +173,7 @@ impl<R: Ring, H: Host> Live<R, H> {
         self.publish(process::monotonic_ns());
         // Detaching, which comes next, can take seconds: nobody needs to wait for it.
         self.core.export.store.close();
+        self.core.export.steps.close();
         tracing::debug!("the last request is out; detaching");
         Ok(self.core)
     }
@@ -240,6 +241,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             occupancy: core.pipeline.occupancy().clone(),
             coverage: core.pipeline.coverage().clone(),
             in_flight: core.pipeline.in_flight(),
+            waiting: core.pipeline.waiting(),
             tls: core.pipeline.tls(),
             older: core.pipeline.older(),
             traffic: core.pipeline.traffic(),

@@ -11,16 +11,16 @@ use crate::{
     decode::Observation,
     export::json,
     pipeline::{self, Output as Result_, Pipeline},
-    request::RequestRecord,
+    request::{RequestRecord, StepRecord},
     source::recording::{Reader, RecordingError},
 };
 
-pub(super) fn replay(path: &Path, json: bool) -> Outcome {
+pub(super) fn replay(path: &Path, json: bool, steps: bool) -> Outcome {
     let name = || format!("cannot replay {}", path.display());
     let file = File::open(path).with_context(name).map_err(Failure::failed)?;
     let reader =
         Reader::new(BufReader::with_capacity(1 << 18, file)).with_context(name).map_err(Failure::failed)?;
-    let mut printer = Printer::new(json);
+    let mut printer = Printer::new(json, steps);
     let mut replay =
         Replay { reader, pipeline: Pipeline::new(pipeline::Settings {}), ended: false, last_ns: 0 };
     let damage = replay.run(&mut printer)?;
@@ -64,6 +64,7 @@ impl<R: std::io::Read> Replay<R> {
         self.pipeline.process(record, &mut outputs);
         outputs.iter().try_for_each(|output| match output {
             Result_::Request(record) => printer.request(record),
+            Result_::Told(step) => printer.step(step),
             Result_::Step { .. }
             | Result_::Counted { .. }
             | Result_::Memory { .. }
@@ -82,15 +83,19 @@ impl<R: std::io::Read> Replay<R> {
     }
 }
 
-/// Standard output in one of the two forms.
+/// Standard output in one of its forms.
 enum Printer {
     Json(Output),
+    Steps(Output),
     Table { out: Output, table: Table, summary: Summary },
 }
 
 impl Printer {
-    fn new(json: bool) -> Self {
+    fn new(json: bool, steps: bool) -> Self {
         let out = Output::new();
+        if steps {
+            return Self::Steps(out);
+        }
         if json {
             return Self::Json(out);
         }
@@ -101,6 +106,7 @@ impl Printer {
     fn request(&mut self, record: &RequestRecord) -> Result<(), Failure> {
         match self {
             Self::Json(out) => out.text(&json::line(record)),
+            Self::Steps(_) => Ok(()),
             Self::Table { out, table, summary } => {
                 summary.add(record);
                 out.text(&table.row(record))
@@ -108,9 +114,16 @@ impl Printer {
         }
     }
 
+    fn step(&mut self, step: &StepRecord) -> Result<(), Failure> {
+        match self {
+            Self::Steps(out) => out.text(&json::line(step)),
+            Self::Json(_) | Self::Table { .. } => Ok(()),
+        }
+    }
+
     fn finish(&mut self, pipeline: &Pipeline) -> Result<(), Failure> {
         match self {
-            Self::Json(out) => out.flush(),
+            Self::Json(out) | Self::Steps(out) => out.flush(),
             Self::Table { out, summary, .. } => {
                 out.text(&summary.text(pipeline.health()))?;
                 out.flush()

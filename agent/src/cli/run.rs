@@ -105,6 +105,7 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
     let core = live.join().map_err(|_| Failure::failed(anyhow::anyhow!("the live loop has panicked")));
     // Also where the live loop has failed: followers must not wait for ever.
     export.store.close();
+    export.steps.close();
     if let Some(server) = server {
         runtime.block_on(server.finish());
     }

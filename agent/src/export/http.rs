@@ -42,7 +42,7 @@ pub enum HttpError {
     Serve(#[source] io::Error),
 }
 
-const INDEX: &str = "stagelens: /metrics, /api/v1/requests (limit, since_seq, follow=1), /api/v1/gpus, /api/v1/status, /livez, /readyz\n";
+const INDEX: &str = "stagelens: /metrics, /api/v1/requests (limit, since_seq, follow=1), /api/v1/steps (the same), /api/v1/gpus, /api/v1/status, /livez, /readyz\n";
 
 #[derive(Clone, Debug)]
 struct Context {
@@ -71,6 +71,7 @@ pub fn router(export: Arc<Export>) -> Router {
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
         .route("/api/v1/requests", get(requests::get))
+        .route("/api/v1/steps", get(requests::steps))
         .route("/api/v1/gpus", get(gpus::get))
         .route("/api/v1/status", get(status::get))
         .route("/livez", get(livez))
@@ -85,8 +86,12 @@ async fn metrics(State(context): State<Context>, headers: HeaderMap) -> Response
         let _one_at_a_time = context.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         let export = &context.export;
         export.snapshot.refresh(&export.metrics, process::monotonic_ns());
-        export.metrics.set(Id::ApiFollowers, &[], export.store.followers() as f64);
-        export.metrics.set_total(Id::ApiMissed, &[], export.store.missed());
+        export.metrics.set(
+            Id::ApiFollowers,
+            &[],
+            (export.store.followers() + export.steps.followers()) as f64,
+        );
+        export.metrics.set_total(Id::ApiMissed, &[], export.store.missed() + export.steps.missed());
         export.metrics.encode(format)
     };
     match text {

@@ -1,13 +1,11 @@
-//! The one way in which a request record becomes a line, so that live, API and replay give the same bytes.
+//! The one way in which a record becomes a line, so that live, API and replay give the same bytes.
 
 use serde::Serialize;
 
-use crate::request::RequestRecord;
-
 /// One JSON object and a newline.
-pub fn line(record: &RequestRecord) -> String {
+pub fn line(record: &impl Serialize) -> String {
     // Strings, numbers and maps with string keys: there is nothing in a record that JSON cannot hold.
-    let mut line = serde_json::to_string(record).expect("a request record is JSON");
+    let mut line = serde_json::to_string(record).expect("a record is JSON");
     line.push('\n');
     line
 }
@@ -23,6 +21,7 @@ pub fn name(value: impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::RequestRecord;
 
     #[test]
     fn a_line_has_what_is_known_and_nothing_else() {

@@ -11,7 +11,7 @@ pub enum Kind {
     Histogram(Buckets),
 }
 
-/// A family of bucket boundaries, in seconds.
+/// A family of bucket boundaries; of times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buckets {
     /// Whole requests and their stages: 1 ms to 5 min.
@@ -24,6 +24,10 @@ pub enum Buckets {
     Driver,
     /// Tokens of a request: factor 4 from 1 to a million.
     Tokens,
+    /// Requests in a step: 1 to 1024.
+    Batch,
+    /// Tokens per second: 1 to 100,000.
+    Rate,
 }
 
 /// Unit of a metric; its name has it before `_total`.
@@ -74,7 +78,7 @@ macro_rules! metrics {
     };
 }
 
-use Buckets::{Driver, FirstToken, Request, Token, Tokens};
+use Buckets::{Batch, Driver, FirstToken, Rate, Request, Token, Tokens};
 use Kind::{Counter, Gauge, Histogram};
 
 metrics! {
@@ -120,8 +124,18 @@ metrics! {
         "Bytes that the processes of a service read from (in) and wrote to (out) TCP connections, those between its own processes left out";
     Connections "inference_connections_active" Gauge, None, &["service"],
         "Open connections that a service accepted";
+    PrefillRate "inference_prefill_tokens_per_second" Histogram(Rate), None, MODEL,
+        "Prompt tokens of a request by the time of its prefill, where that is not bounded only; tokens that a cache had count as well";
+    DecodeRate "inference_decode_tokens_per_second" Histogram(Rate), None, MODEL,
+        "Completion tokens of a request after the first by the time of its decode, where that is not bounded only";
+    BatchSize "inference_batch_size" Histogram(Batch), None, &["model_name"],
+        "Mean number of requests in the steps of a request, its own included";
+    StepBatch "inference_step_batch_size" Histogram(Batch), None, &["service"],
+        "Requests in a step of an engine, steps without any left out; told when no request can claim the step any more";
     InFlight "inference_requests_in_flight" Gauge, None, &["service"],
         "Requests that a service has begun to read and not finished to answer";
+    QueueLength "inference_queue_length" Gauge, None, &["service", "confidence"],
+        "Requests in flight that wait for the engine: exact where none can, estimated where from those that have written nothing as many are taken off as are in their first steps on average, bounded where it is the most that can";
     CudaLaunches "cuda_launches_total" Counter, None, &["workload", "kind"],
         "Calls of the CUDA driver that launch a kernel or a graph; captured ones went into a graph instead of to the GPU";
     CudaSyncWait "cuda_sync_wait_seconds" Histogram(Driver), Seconds, &["workload"],
@@ -286,13 +300,15 @@ impl Buckets {
                 2.5, 5.0,
             ],
             Tokens => (0..11).map(|n| f64::from(1_u32 << (2 * n))).collect(),
+            Batch => (0..11).map(|n| f64::from(1_u32 << n)).collect(),
+            Rate => (0..6).flat_map(|n| [1.0, 2.0, 5.0].map(|m| m * 10_f64.powi(n))).collect(),
             Driver => (0..21).map(|n| 10e-6 * f64::from(1_u32 << n)).collect(),
         }
     }
 
     /// Whether an operator's own boundaries are added: only for times of requests.
     pub fn takes_extra(self) -> bool {
-        !matches!(self, Driver | Tokens)
+        !matches!(self, Driver | Tokens | Batch | Rate)
     }
 }
 
@@ -327,7 +343,7 @@ mod tests {
 
     #[test]
     fn buckets_rise() {
-        for buckets in [Request, FirstToken, Token, Driver, Tokens] {
+        for buckets in [Request, FirstToken, Token, Driver, Tokens, Batch, Rate] {
             assert!(buckets.boundaries().is_sorted_by(|a, b| a < b), "{buckets:?}");
         }
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     coverage::RareKind,
     pipeline::Output,
-    request::{RequestRecord, record::Outcome},
+    request::{RequestRecord, StepRecord, record::Outcome},
 };
 
 /// Label value of what is not known.
@@ -24,6 +24,7 @@ pub fn output(metrics: &Metrics, output: &Output) {
     match output {
         Output::Request(record) => request(metrics, record),
         Output::Step { service, step } => self::step(metrics, service, step),
+        Output::Told(step) => told(metrics, step),
         Output::Counted { service, work, captured } => counted(metrics, service, work, *captured),
         Output::Memory { service, memory } => memory::call(metrics, service, memory),
         Output::Incident { service, incident } => memory::incident(metrics, service, incident),
@@ -97,6 +98,7 @@ fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 6]) {
             metrics.observe(id, &labels, seconds);
         }
     }
+    work(metrics, record, [labels[0], labels[1]]);
     for &gap in &record.tbt_gaps_s {
         metrics.observe(Id::Tbt, &labels, gap);
     }
@@ -106,6 +108,20 @@ fn times(metrics: &Metrics, record: &RequestRecord, labels: [&str; 6]) {
         let stage = stage.strip_suffix("_s").unwrap_or(stage);
         let labels = [model, version, streaming, input, output, batch, stage, &confidence];
         metrics.observe(Id::StageDuration, &labels, seconds);
+    }
+}
+
+/// What the engine did for a request.
+fn work(metrics: &Metrics, record: &RequestRecord, [model, version]: [&str; 2]) {
+    for (id, rate) in
+        [(Id::PrefillRate, record.prefill_tokens_per_s), (Id::DecodeRate, record.decode_tokens_per_s)]
+    {
+        if let Some(rate) = rate {
+            metrics.observe(id, &[model, version], rate);
+        }
+    }
+    if let Some(batch) = record.batch_size_mean {
+        metrics.observe(Id::BatchSize, &[model], batch);
     }
 }
 
@@ -147,6 +163,12 @@ fn counted(metrics: &Metrics, service: &str, work: &wire::cuda::Work, captured: 
 fn step(metrics: &Metrics, service: &str, step: &wire::cuda::Step) {
     let waited = step.header.time_ns.saturating_sub(step.enter_ns);
     metrics.observe(Id::CudaSyncWait, &[label(Some(service))], seconds(waited));
+}
+
+fn told(metrics: &Metrics, step: &StepRecord) {
+    if let Some(batch) = step.batch.filter(|batch| *batch > 0) {
+        metrics.observe(Id::StepBatch, &[label(Some(&step.service))], f64::from(batch));
+    }
 }
 
 fn rare(metrics: &Metrics, service: &str, rare: &wire::rare::Rare) {
@@ -284,6 +306,41 @@ mod tests {
                 ),
                 r#"inference_request_input_tokens_sum{model_name="m",model_version="unknown"} 200.0"#,
                 r#"inference_request_output_tokens_count{model_name="m",model_version="unknown"} 1"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn what_the_engine_did_is_told_by_model_and_by_step() {
+        let record = RequestRecord {
+            prefill_tokens_per_s: Some(4000.0),
+            decode_tokens_per_s: Some(125.0),
+            batch_size_mean: Some(3.5),
+            ..record()
+        };
+        let step = StepRecord {
+            service: "s".into(),
+            pid: 1,
+            t_begin_ns: 1,
+            t_end_ns: 2,
+            begin_bounded: false,
+            kind: None,
+            batch: Some(4),
+            confidence: Some(Confidence::Estimated),
+        };
+        let empty = StepRecord { batch: Some(0), ..step.clone() };
+        let mut outputs = vec![Output::Request(Box::new(record))];
+        outputs.extend([step, empty].map(|step| Output::Told(Box::new(step))));
+        let text = expose(&outputs);
+        let model = r#"{model_name="m",model_version="unknown"}"#;
+        check(
+            &text,
+            &[
+                &format!("inference_prefill_tokens_per_second_sum{model} 4000.0"),
+                &format!("inference_decode_tokens_per_second_sum{model} 125.0"),
+                r#"inference_batch_size_sum{model_name="m"} 3.5"#,
+                r#"inference_step_batch_size_sum{service="s"} 4.0"#,
+                r#"inference_step_batch_size_count{service="s"} 1"#,
             ],
         );
     }

@@ -16,6 +16,7 @@ use crate::{
     memory::ProcessMemory,
     occupancy::View,
     probe,
+    request::Waiting,
     track::{TlsCounts, Traffic},
 };
 
@@ -79,6 +80,8 @@ pub struct Snapshot {
     pub coverage: Coverage,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
+    /// Of those, which wait for an engine.
+    pub waiting: BTreeMap<String, Waiting>,
     /// TLS as far as it was seen, by service.
     pub tls: BTreeMap<String, TlsCounts>,
     /// Connections that are older than the agent, as found so far, by the services' keys.
@@ -172,6 +175,11 @@ impl Snapshot {
         for (service, &requests) in &self.in_flight {
             metrics.set(Id::InFlight, &[service], requests as f64);
         }
+        metrics.clear(Id::QueueLength);
+        for (service, waiting) in &self.waiting {
+            let labels = [service, &*json::name(waiting.confidence)];
+            metrics.set(Id::QueueLength, &labels, waiting.requests as f64);
+        }
     }
 
     /// Services of one name are added up.
@@ -261,7 +269,10 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::prometheus::{Format, Settings};
+    use crate::{
+        export::prometheus::{Format, Settings},
+        request::record::Confidence,
+    };
 
     fn snapshot(taken_ns: u64, ready: bool, missing: &[&str]) -> Snapshot {
         let missing = missing.iter().map(|&sentence| sentence.to_owned()).collect();
@@ -298,6 +309,7 @@ mod tests {
             occupancy: View::default(),
             coverage: Coverage::default(),
             in_flight,
+            waiting: [("svc".to_owned(), Waiting { requests: 1, confidence: Confidence::Estimated })].into(),
             tls,
             older: [("key".to_owned(), 4)].into(),
             traffic: [("svc".to_owned(), Traffic { connections: 4, bytes_in: 5, bytes_out: 6 })].into(),
@@ -349,6 +361,7 @@ mod tests {
             r#"stagelens_kernel_events_total{counter="map_full"} 4"#,
             r#"stagelens_recording_state{state="off"} 1.0"#,
             r#"inference_requests_in_flight{service="svc"} 2.0"#,
+            r#"inference_queue_length{service="svc",confidence="estimated"} 1.0"#,
             r#"stagelens_tls_connections_total{service="svc",state="opaque"} 3"#,
             r#"stagelens_tls_unlinked_bytes_total{service="svc"} 70"#,
             r#"stagelens_older_connections{service="svc"} 4.0"#,

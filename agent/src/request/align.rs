@@ -133,7 +133,7 @@ mod tests {
     fn log(ends: impl IntoIterator<Item = u64>) -> StepLog {
         let mut log = StepLog::default();
         for end in ends {
-            log.push(StepInfo { begin: end.saturating_sub(4 * MS), end, tid: 1, members: 0, bounded: false });
+            log.push(StepInfo { begin: end.saturating_sub(4 * MS), end, tid: 1, ..StepInfo::default() });
         }
         log
     }

@@ -20,7 +20,9 @@
 //! there are steps up to the end of the answer, each step gave one token and the assignment is known too. Otherwise
 //! the first launch is known (the first step after the read) and the rest is aligned as in case 3. An answer that is
 //! not a stream has no events: all steps between read and last byte are its own, unless the engine may still be busy
-//! with a request whose client has gone.
+//! with a request whose client has gone. An engine that was seen to run steps while no request was there (dummies,
+//! probes, background work: `Service::strays`) may have run one between the read and the first own step too: then the
+//! first launch is not known by this, and answers at once are `exact` only with as many steps as tokens.
 //!
 //! **One thread** (case 1). The thread that read the request made the waits and wrote the events. One thread does one
 //! thing after the other, so a step between two writes belongs to the exchange whose write follows, *provided* the
@@ -40,13 +42,17 @@
 //! a prefill that the engine ran by itself, or a preemption, does not shift the rest. Before anything is learned
 //! short lags are the likely ones, which is the latest start; once learned, the distribution decides where several
 //! starts are possible, even when every lag is longer than a step. Always `estimated`. A path whose lags do not look
-//! like this service's is not used.
-//! Where `usage` counts one token more than there are events, the last one had no text (end of sequence), and the end
-//! of the answer counts as its event. Where it counts more, several tokens came in one event: steps passed over cost
-//! less, and their number is not told. The first launch is the begin of the first-token step; earlier chunks of its
+//! like this service's teaches nothing, and the number of its steps is not told.
+//! Where `usage` counts one token more than there are events, either the last one had no text (end of sequence), and the
+//! end of the answer counts as its event, or one event had two: the cheaper of both is taken. Where it counts more,
+//! several tokens came in one event: steps passed over cost less, and their number is told only where it is that of
+//! the tokens. Where no path exists (more events than steps), the latest steps before the first and the last event are
+//! taken. The first launch is the begin of the first-token step; earlier chunks of its
 //! prompt cannot be told from steps without it, except while no other request was there.
 //!
-//! **Bounded** (case 4). Everything else: only what A1 and A2 say of the first launch, first and last result.
+//! **Bounded** (case 4). Everything else: what A1 and A2 say of the first launch, first and last result; of an answer at
+//! once with known tokens what they, the lags and one more assumption say (`whole`), and the likeliest steps, which
+//! count in the batch sizes.
 //!
 //! Of several GPU processes one is the engine: ranks that run each step together count once (`ranks`), replicas and
 //! engines of other models are told apart by token times and by the model (`replicas`). With more than one active nothing
@@ -54,10 +60,12 @@
 
 mod cases;
 mod range;
+mod whole;
 
 use self::{
     cases::{known_first, place},
     range::{hull, range},
+    whole::window,
 };
 use super::{
     align::Scratch,
@@ -119,6 +127,10 @@ pub struct Assignment {
     pub alloc_wait_ns: Option<u64>,
     /// The process whose steps these are.
     pub engine_pid: Option<u32>,
+    /// Time in waits of the engine for mere copies during the forward, ns.
+    pub copy_wait_ns: Option<u64>,
+    /// Time during the forward in which the engine had no step in flight, ns.
+    pub host_gap_ns: Option<u64>,
 }
 
 impl Assignment {
@@ -168,12 +180,14 @@ struct Placed {
     first_event: Option<usize>,
     /// The number of steps is known as well as they are.
     counted: bool,
+    /// Events follow its steps one by one.
+    one_each: bool,
 }
 
 impl Placed {
     fn exact(steps: std::ops::Range<usize>, first_event: Option<usize>) -> Self {
         let own = steps.collect();
-        Self { confidence: Confidence::Exact, own, first_event, counted: true }
+        Self { confidence: Confidence::Exact, own, first_event, counted: true, one_each: true }
     }
 }
 
@@ -184,8 +198,12 @@ pub(crate) struct Found {
     pub(crate) assignment: Assignment,
     /// The engine.
     pub(crate) pid: u32,
-    /// Its steps' indices in the engine's log; empty when only bounds are known.
+    /// Its steps' indices in the engine's log: the likely ones where only bounds are known, empty when not even that.
     pub(crate) own: Vec<usize>,
+    /// Where among them the step of its first content is.
+    pub(crate) first_event: Option<usize>,
+    /// First launch, or the likely one, ns.
+    pub(crate) first_launch: Option<u64>,
 }
 
 /// Places a request.
@@ -205,9 +223,21 @@ pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scrat
     }
     let low = log.begun_after(q.read);
     let placed = place(q, engine, service, low, scratch);
-    let range = range(q, log, low, known_first(q, service, log, low));
+    let known_first = known_first(q, service, log, low);
+    if bursts(q, log, low, placed.as_ref()) {
+        service.bursts_ns = service.bursts_ns.max(Some(q.end));
+    }
+    let at_once = q.times.is_empty() && !service.bursts(q.end);
+    let window = if at_once { window(q, log, low, &service.lags, known_first) } else { None };
+    let range = match &window {
+        Some(window) => Some(window.range(q, log)),
+        None => range(q, log, low, known_first),
+    };
     let Some(placed) = placed else {
-        return bounded(range, engine.pid);
+        let Some(window) = window else { return bounded(range, engine.pid) };
+        let own = window.likely(q, log, &service.lags);
+        let first_launch = own.first().map(|first| log.get(*first).begin);
+        return Found { own, first_launch, ..bounded(range, engine.pid) };
     };
     let assignment = Assignment { engine_pid: Some(engine.pid), ..describe(q, process, &placed, range) };
     let lessons = lessons(q, log, &placed);
@@ -216,14 +246,25 @@ pub(crate) fn assign(q: Question<'_>, service: &mut Service, scratch: &mut Scrat
         service.lags.learn_gaps(&placed.own[from..]);
     }
     service.lags.learn(lessons, weight);
-    Found { assignment, pid: engine.pid, own: placed.own }
+    let first_launch = assignment.forward.map(|forward| forward.first_launch);
+    Found { assignment, pid: engine.pid, own: placed.own, first_event: placed.first_event, first_launch }
+}
+
+/// It had more tokens than steps: some step gave it several.
+fn bursts(q: Question<'_>, log: &StepLog, low: usize, placed: Option<&Placed>) -> bool {
+    let most = match placed.map(|placed| (placed.own.first(), placed.own.last())) {
+        // A path's ends are the likeliest, not the only ones.
+        Some((Some(first), Some(last))) => last + 2 - first,
+        _ => log.ended_by(q.end).saturating_sub(low),
+    };
+    q.exchange.output_tokens.is_some_and(|tokens| tokens > most as u64)
 }
 
 fn bounded(range: Option<Range>, pid: u32) -> Found {
     let engine_pid = (pid != 0).then_some(pid);
     let assignment =
         Assignment { confidence: Some(Confidence::Bounded), range, engine_pid, ..Assignment::default() };
-    Found { assignment, pid, own: Vec::new() }
+    Found { assignment, pid, own: Vec::new(), first_event: None, first_launch: None }
 }
 
 /// The service has an engine, and it did nothing that could be for this request. Not `exact`: a process that has not
@@ -231,7 +272,7 @@ fn bounded(range: Option<Range>, pid: u32) -> Found {
 fn no_steps() -> Found {
     let assignment =
         Assignment { confidence: Some(Confidence::Estimated), steps: Some(0), ..Assignment::default() };
-    Found { assignment, pid: 0, own: Vec::new() }
+    Found { assignment, pid: 0, own: Vec::new(), first_event: None, first_launch: None }
 }
 
 /// What to tell of the steps found.
@@ -256,8 +297,12 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
         steps: placed.counted.then_some(placed.own.len() as u64),
         batch_mean: None,
         gpu_active_ns: placed.counted.then(|| super::busy::union(steps().map(|s| (s.begin, s.end)))),
-        alloc_wait_ns: process.alloc_wait_ns(first_launch, last_result),
+        alloc_wait_ns: process.memory.within(first_launch, last_result),
         engine_pid: None,
+        copy_wait_ns: process.copies.within(first_launch, last_result),
+        host_gap_ns: Some(
+            last_result.saturating_sub(first_launch).saturating_sub(log.busy_ns(first_launch, last_result)),
+        ),
     }
 }
 
@@ -265,7 +310,8 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
 fn lessons(q: Question<'_>, log: &StepLog, placed: &Placed) -> Vec<u64> {
     let n = q.times.len();
     let sure = placed.confidence == Confidence::Exact || n >= TEACHES;
-    let Some(start) = placed.first_event.filter(|_| sure && placed.counted && n > 0) else {
+    let Some(start) = placed.first_event.filter(|_| sure && placed.counted && placed.one_each && n > 0)
+    else {
         return Vec::new();
     };
     // Where there are more steps than events, a step without an event may lie anywhere among them.

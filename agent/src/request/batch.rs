@@ -31,10 +31,10 @@ mod tests {
     fn finished_and_running() {
         let mut log = StepLog::default();
         for i in 0..10 {
-            log.push(StepInfo { begin: i * 10, end: i * 10 + 10, tid: 1, members: 0, bounded: false });
+            log.push(StepInfo { begin: i * 10, end: i * 10 + 10, tid: 1, ..StepInfo::default() });
         }
-        log.join(&[0, 1, 2, 3]);
-        log.join(&[2, 3, 4, 5]);
+        log.join(&[0, 1, 2, 3], None, false);
+        log.join(&[2, 3, 4, 5], None, false);
         // Ends at 10, 20, …: a first event at 45 belongs to step 3.
         let cases: [Case<'_>; 5] = [
             (&[2, 3, 4, 5], &[], Some(1.5)),

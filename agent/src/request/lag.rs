@@ -81,6 +81,29 @@ impl Lags {
         self.gaps[1] = self.gaps[1].max(PRIOR_GAPS[1]);
     }
 
+    /// Only a thousandth of what was learned takes longer, ns; `None` while little was.
+    pub(crate) fn longest(&self) -> Option<u64> {
+        self.quantile(0.999).map(|i| floor_ns(i + 1) as u64)
+    }
+
+    /// Only a hundredth of what was learned takes less, ns; 0 while little was.
+    pub(crate) fn shortest(&self) -> u64 {
+        self.quantile(0.01).map_or(0, |i| floor_ns(i) as u64)
+    }
+
+    /// The class that has this quantile.
+    fn quantile(&self, q: f32) -> Option<usize> {
+        if self.total < ENOUGH {
+            return None;
+        }
+        let mut left = q * self.total;
+        let mut passed = |count: &f32| {
+            left -= count;
+            left > 0.0
+        };
+        Some(self.counts.iter().take_while(|count| passed(count)).count().min(CLASSES - 1))
+    }
+
     /// Whether an assignment with this mean cost fits what was learned; yes while little was.
     pub(crate) fn plausible(&self, mean_cost: f32) -> bool {
         self.total < ENOUGH || mean_cost < self.usual + IMPLAUSIBLE
@@ -151,6 +174,7 @@ mod tests {
         let costs: Vec<_> = [0, MS, 4 * MS, 20 * MS, 200 * MS].map(|l| lags.cost(l)).to_vec();
         assert!(costs.is_sorted(), "{costs:?}");
         assert!(lags.plausible(1e9), "nothing learned, nothing implausible");
+        assert_eq!((lags.shortest(), lags.longest()), (0, None));
     }
 
     #[test]
@@ -159,6 +183,9 @@ mod tests {
         lags.learn((0..2000).map(|i| 3 * MS + i * 500), 1.0);
         assert!(lags.cost(3 * MS + MS / 2) < lags.cost(MS / 2));
         assert!(lags.plausible(lags.cost(3 * MS + MS / 2)));
+        let (shortest, longest) = (lags.shortest(), lags.longest().unwrap());
+        assert!((2 * MS..=3 * MS).contains(&shortest), "{shortest}");
+        assert!((4 * MS - MS / 10..=5 * MS).contains(&longest), "{longest}");
         assert!(!lags.plausible(lags.cost(300 * MS)));
         for _ in 0..20 {
             lags.learn((0..2000).map(|i| MS / 2 + i * 50), 1.0);

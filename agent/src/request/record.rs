@@ -199,6 +199,18 @@ pub struct RequestRecord {
     pub gpu_active_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_wait_s: Option<f64>,
+    /// Waits of the engine for mere copies during the forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_wait_s: Option<f64>,
+    /// Time during the forward in which the engine had no step in flight: the GPU waited for the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_gap_s: Option<f64>,
+    /// Prompt tokens by the time of the prefill, where that is not bounded only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill_tokens_per_s: Option<f64>,
+    /// Completion tokens after the first by the time of the decode, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decode_tokens_per_s: Option<f64>,
     /// Kernels loaded or compiled by its service while it went on, and the time in that, counted once; absent where there
     /// were none.
     #[serde(skip_serializing_if = "Option::is_none")]

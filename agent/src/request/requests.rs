@@ -1,20 +1,22 @@
 //! Joining what tracking says of requests and of steps, request by request.
 
+mod settle;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::{counter::Counter, cuda};
 
 use super::{
     align::Scratch,
-    assign::{Assignment, Question, assign},
-    batch,
+    assign::Assignment,
     deadlines::Deadline,
     live::{First, Live},
     nesting::{Begun, Nesting},
+    queue::Waiting,
     record::{Confidence, Outcome},
-    service::Choice,
     services::Services,
     step::StepInfo,
+    told::Told,
 };
 use crate::{
     health::Health,
@@ -36,6 +38,8 @@ pub enum Settled {
     Delivered(ExchangeId, Option<Delivery>),
     /// A GPU step of a process of a service, of whatever work.
     Step(ServiceId, cuda::Step),
+    /// A step, and which requests were in it: when none can claim it any more.
+    Told(ServiceId, Told),
     /// Work of a process of a service that was not counted before, and captured launches.
     Counted(ServiceId, cuda::Work, u64),
     /// A memory call of a process of a service.
@@ -134,12 +138,15 @@ impl Requests {
             Tracked::Tick { time_ns } => {
                 self.notice_losses(health);
                 self.services.prune(time_ns);
+                out.extend(self.services.over().map(|(id, told)| Settled::Told(id, told)));
                 self.nesting.tick(time_ns, health, &mut self.whole);
                 self.hand_out(health, out);
             }
             Tracked::End { .. } => {
                 self.nesting.end(health, &mut self.whole);
                 self.hand_out(health, out);
+                self.services.end();
+                out.extend(self.services.over().map(|(id, told)| Settled::Told(id, told)));
                 health.limit_by("requests_unfinished_at_end", self.live.len() as u64);
                 *self = Self::default();
             }
@@ -149,6 +156,15 @@ impl Requests {
     /// Requests in flight, by service; services with none are among them.
     pub fn in_flight(&self) -> impl Iterator<Item = (ServiceId, usize)> {
         self.services.iter().map(|(id, service)| (id, service.live.len()))
+    }
+
+    /// Requests that wait for an engine, by service.
+    pub fn waiting(&self) -> impl Iterator<Item = (ServiceId, Waiting)> {
+        let is_silent = |id: &ExchangeId| self.live.get(id).is_some_and(|live| live.first.is_none());
+        self.services.iter().map(move |(id, service)| {
+            let silent = service.live.iter().filter(|(_, id)| is_silent(id)).count() as u64;
+            (id, service.flow.waiting(silent))
+        })
     }
 
     /// A service has no request in flight.
@@ -220,6 +236,11 @@ impl Requests {
         let Some(service) = self.services.open(id, health) else { return };
         let Some(info) = StepInfo::new(step) else {
             health.ignore("marker_without_launch");
+            if step.work.copies > 0
+                && service.process(step.header.tgid).0.copies.add(step.enter_ns, step.header.time_ns)
+            {
+                health.limit("copy_waits");
+            }
             return;
         };
         if service.step(step.header.tgid, info, step.work.d2h_bytes > 0) {
@@ -230,7 +251,7 @@ impl Requests {
     fn memory(&mut self, id: ServiceId, memory: &wire::memory::Call, health: &mut Health) {
         let Some(service) = self.services.open(id, health) else { return };
         let (process, forgot) = service.process(memory.header.tgid);
-        let evicted = process.memory_call(memory.enter_ns, memory.header.time_ns);
+        let evicted = process.memory.add(memory.enter_ns, memory.header.time_ns);
         if forgot || evicted {
             health.limit("memory_calls");
         }
@@ -289,6 +310,7 @@ impl Requests {
         if live.as_ref().is_some_and(|live| live.forwarded) {
             return live;
         }
+        service.left(end.unwrap_or_default());
         if cut_off(exchange.outcome)
             && let Some(end) = end
         {
@@ -310,45 +332,6 @@ impl Requests {
             live.boundary_ns = service.writers.end(id, last, live.first.is_some(), worked);
         }
         Some(live)
-    }
-
-    /// Processes of the request's own service had steps while it was in flight.
-    fn may_work(&self, exchange: &Exchange, live: &Live) -> bool {
-        let service = self.services.get(live.service);
-        let times = live.read_ns.or(exchange.read_done_ns).zip(exchange.last_byte_out_ns);
-        service
-            .zip(times)
-            .is_some_and(|(service, (read, end))| service.engine(exchange.pid, read, end) != Choice::Idle)
-    }
-
-    /// Assigns steps to a request that is over.
-    fn settle(&mut self, exchange: &Exchange, live: &Live) -> Assignment {
-        let Self { live: all, services, scratch, .. } = self;
-        let Some(service) = services.get_mut(live.service) else { return Assignment::default() };
-        let (Some(_), Some(read), Some(end)) =
-            (exchange.first_byte_in_ns, live.read_ns.or(exchange.read_done_ns), exchange.last_byte_out_ns)
-        else {
-            return Assignment::default();
-        };
-        let streams = exchange.first_token_ns.is_some() || exchange.streaming == Some(true);
-        let mut times: Vec<u64> =
-            exchange.content.iter().filter(|_| streams).map(|e| e.time_ns.min(end)).collect();
-        times.sort_unstable();
-        let found = assign(Question { exchange, live, read, end, times: &times }, service, scratch);
-        let mut assignment = found.assignment;
-        let hazy = service.blurred(read);
-        let others = || service.live.iter().filter_map(|(_, id)| all.get(id));
-        if let Some(process) = service.processes.get_mut(&found.pid).filter(|_| !found.own.is_empty()) {
-            process.log.join(&found.own);
-            let started = others().filter_map(|l| l.first.map(|f| f.time_ns));
-            let silent = hazy && others().any(|l| l.first.is_none());
-            let known = assignment.steps.is_some() && !live.blurred && !silent;
-            assignment.batch_mean = known.then(|| batch::mean(&process.log, &found.own, started)).flatten();
-        } else {
-            // The others' steps may have held it.
-            service.blur(end);
-        }
-        assignment
     }
 
     /// Where the kernel side lost records, a step or a request may be missing: what is in flight is not exact.

@@ -7,16 +7,18 @@ use super::{
     deadlines::Deadlines,
     lag::Lags,
     live::{Doubts, Writers},
+    queue::Flow,
     ranks::Ranks,
     replicas::{self, Models, Seek},
     step::{StepInfo, StepLog},
+    told::Told,
 };
 use crate::track::ExchangeId;
 
 /// GPU processes kept per service.
 const PROCESSES_KEPT: usize = 64;
-/// Disjoint intervals of memory calls kept per process.
-const MEMORY_KEPT: usize = 16_384;
+/// Disjoint intervals of calls of a kind kept per process.
+const CALLS_KEPT: usize = 16_384;
 /// An engine without a step for this long has nothing left to do.
 const IDLE_NS: u64 = 100_000_000;
 /// An engine may go on with an aborted request for as long as this.
@@ -29,24 +31,33 @@ const BLUR_NS: u64 = 60_000_000_000;
 pub(crate) struct Process {
     /// Its steps.
     pub(crate) log: StepLog,
-    memory: Busy,
-    memory_lost_ns: u64,
+    /// Its memory calls.
+    pub(crate) memory: Calls,
+    /// Its waits for mere copies.
+    pub(crate) copies: Calls,
 }
 
-impl Process {
-    /// Adds a memory call; true when an old one had to go for it.
-    pub(crate) fn memory_call(&mut self, begin: u64, end: u64) -> bool {
-        self.memory.add(begin, end);
-        if self.memory.len() <= MEMORY_KEPT {
+/// When a process was in calls of a kind.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    busy: Busy,
+    lost_ns: u64,
+}
+
+impl Calls {
+    /// Adds a call; true when an old one had to go for it.
+    pub(crate) fn add(&mut self, begin: u64, end: u64) -> bool {
+        self.busy.add(begin, end);
+        if self.busy.len() <= CALLS_KEPT {
             return false;
         }
-        self.memory_lost_ns = self.memory.drop_oldest().unwrap_or_default();
+        self.lost_ns = self.busy.drop_oldest().unwrap_or_default();
         true
     }
 
-    /// Time in memory calls within `[from, to]`; `None` when some were forgotten.
-    pub(crate) fn alloc_wait_ns(&self, from: u64, to: u64) -> Option<u64> {
-        (self.memory_lost_ns < from || self.memory_lost_ns == 0).then(|| self.memory.measure(from, to))
+    /// Time in them within `[from, to]`; `None` when some were forgotten.
+    pub(crate) fn within(&self, from: u64, to: u64) -> Option<u64> {
+        (self.lost_ns < from || self.lost_ns == 0).then(|| self.busy.measure(from, to))
     }
 }
 
@@ -81,6 +92,8 @@ pub(crate) struct Service {
     pub(crate) writers: Writers,
     /// How long its results take to the socket.
     pub(crate) lags: Lags,
+    /// How long its requests were silent while the engine worked for them.
+    pub(crate) flow: Flow,
     /// After how long its clients give up.
     pub(crate) deadlines: Deadlines,
     /// Which of its GPU processes run each step together.
@@ -93,6 +106,14 @@ pub(crate) struct Service {
     pub(crate) doubts: Doubts,
     /// End of the last request whose steps are not known.
     blurred_ns: Option<u64>,
+    /// End of the last request.
+    left_ns: u64,
+    /// End of the last step that no request can have been in: a dummy, a probe, background work.
+    stray_ns: Option<u64>,
+    /// End of the last request that was seen to get several tokens in a step.
+    pub(crate) bursts_ns: Option<u64>,
+    /// Steps that no request can claim any more, until they are taken.
+    pub(crate) over: Vec<Told>,
 }
 
 impl Service {
@@ -111,6 +132,7 @@ impl Service {
     pub(crate) fn step(&mut self, pid: u32, step: StepInfo, returns_data: bool) -> bool {
         self.writers.step(step.tid);
         let compared = self.ranks.told(pid, &self.processes);
+        let is_stray = self.live.is_empty() && step.begin > self.left_ns;
         let (process, forgot) = self.process(pid);
         let idle_before = step.begin > process.log.last_end().saturating_add(IDLE_NS);
         process.log.returns_data |= returns_data;
@@ -118,12 +140,33 @@ impl Service {
         if idle_before {
             self.cut_off_ns = None;
         }
-        forgot || evicted || !compared
+        if is_stray && !self.leftovers(step.begin) {
+            self.stray_ns = self.stray_ns.max(Some(step.end));
+        }
+        // Those that are in flight may still have been in it.
+        self.over.extend(evicted.map(|step| Told { pid, step: StepInfo { doubtful: 1, ..step } }));
+        forgot || evicted.is_some() || !compared
     }
 
     /// A request was cut off: the engine may not know yet.
     pub(crate) fn cut_off(&mut self, time_ns: u64) {
         self.cut_off_ns = self.cut_off_ns.max(Some(time_ns));
+    }
+
+    /// A request is over.
+    pub(crate) fn left(&mut self, time_ns: u64) {
+        self.left_ns = self.left_ns.max(time_ns);
+    }
+
+    /// Around `t` the engine runs steps for no request, so that one between the read of a request and its own may be
+    /// such a one.
+    pub(crate) fn strays(&self, t: u64) -> bool {
+        self.stray_ns.is_some_and(|last| t < last.saturating_add(BLUR_NS))
+    }
+
+    /// Around `t` a step gives a request several tokens, as with speculative decoding.
+    pub(crate) fn bursts(&self, t: u64) -> bool {
+        self.bursts_ns.is_some_and(|last| t < last.saturating_add(BLUR_NS))
     }
 
     /// At `t` the engine may still have been busy with a request that is over.
@@ -135,6 +178,11 @@ impl Service {
     pub(crate) fn blur(&mut self, time_ns: u64) {
         self.blurred_ns = self.blurred_ns.max(Some(time_ns));
         self.doubts.blurs += 1;
+    }
+
+    /// A request ended whose steps are likely at best: until then it was in none, for all that was known.
+    pub(crate) fn haze(&mut self, time_ns: u64) {
+        self.blurred_ns = self.blurred_ns.max(Some(time_ns));
     }
 
     /// Around `t`, a request in flight without content may be in any step, for all that is known.
@@ -194,9 +242,18 @@ impl Service {
     /// Forgets what no request in flight, and none to come, can need; `now` is the time of the latest event.
     pub(crate) fn prune(&mut self, now: u64) {
         let floor = self.live.first().map_or(now, |(read, _)| *read);
-        for process in self.processes.values_mut() {
-            process.log.prune(floor);
-            process.memory.prune(floor);
+        for (&pid, process) in &mut self.processes {
+            process.log.prune(floor, &mut |step| self.over.push(Told { pid, step }));
+            process.memory.busy.prune(floor);
+            process.copies.busy.prune(floor);
+        }
+    }
+
+    /// Nothing comes any more: requests in flight may have been in any step since they were read.
+    pub(crate) fn end(&mut self) {
+        for (&pid, process) in &mut self.processes {
+            self.live.iter().for_each(|(read, _)| process.log.doubt(*read, u64::MAX));
+            process.log.prune(u64::MAX, &mut |step| self.over.push(Told { pid, step }));
         }
     }
 }
@@ -206,7 +263,7 @@ mod tests {
     use super::*;
 
     fn step(begin: u64, end: u64) -> StepInfo {
-        StepInfo { begin, end, tid: 1, members: 0, bounded: false }
+        StepInfo { begin, end, tid: 1, ..StepInfo::default() }
     }
 
     /// Steps of processes 10, 11, … with whether they bring data back.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::service::Service;
+use super::{service::Service, told::Told};
 use crate::{health::Health, track::ServiceId};
 
 /// Services that are remembered.
@@ -63,5 +63,15 @@ impl Services {
     /// Forgets what nobody can need any more; `now` is the time of the latest event.
     pub(super) fn prune(&mut self, now: u64) {
         self.table.values_mut().for_each(|service| service.prune(now));
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn end(&mut self) {
+        self.table.values_mut().for_each(Service::end);
+    }
+
+    /// Takes the steps that no request can claim any more.
+    pub(super) fn over(&mut self) -> impl Iterator<Item = (ServiceId, Told)> {
+        self.table.iter_mut().flat_map(|(id, service)| service.over.drain(..).map(|told| (*id, told)))
     }
 }

@@ -11,7 +11,7 @@ use wire::cuda;
 
 use super::busy::Busy;
 
-/// Steps kept per process; 40 bytes each. At 5 ms a step this is the last 160 s under load, less when every
+/// Steps kept per process; 48 bytes each. At 5 ms a step this is the last 160 s under load, less when every
 /// request is younger.
 pub(crate) const STEPS_KEPT: usize = 32_768;
 /// Steps older than the oldest live request by less than this are kept: records of different CPUs may arrive a
@@ -29,6 +29,12 @@ pub(crate) struct StepInfo {
     pub(crate) tid: u32,
     /// Requests whose final assignment holds it.
     pub(crate) members: u32,
+    /// Of those, how many got their first content from it.
+    pub(crate) firsts: u32,
+    /// Of those, how many are placed in it by bounds alone.
+    pub(crate) likely: u32,
+    /// Requests that may have been in it besides.
+    pub(crate) doubtful: u32,
     /// `begin` is not known to the call.
     pub(crate) bounded: bool,
 }
@@ -44,7 +50,7 @@ impl StepInfo {
         // The wait begins after the last launch, so its entry is the latest that the begin can be.
         let begin = if unknown { step.enter_ns.min(end) } else { step.first_ns };
         let bounded = unknown || step.flags & cuda::STEP_FIRST_BOUNDED != 0;
-        Some(Self { begin, end, tid: step.header.tid, members: 0, bounded })
+        Some(Self { begin, end, tid: step.header.tid, bounded, ..Self::default() })
     }
 }
 
@@ -60,8 +66,8 @@ pub(crate) struct StepLog {
 }
 
 impl StepLog {
-    /// Adds a step; true when an old one had to go for it.
-    pub(crate) fn push(&mut self, step: StepInfo) -> bool {
+    /// Adds a step; the oldest one where it had to go for it.
+    pub(crate) fn push(&mut self, step: StepInfo) -> Option<StepInfo> {
         let at = match self.steps.back() {
             Some(last) if last.end > step.end => self.steps.partition_point(|s| s.end <= step.end),
             _ => self.steps.len(),
@@ -69,20 +75,19 @@ impl StepLog {
         self.steps.insert(at, step);
         self.busy.add(step.begin, step.end);
         if self.steps.len() <= STEPS_KEPT {
-            return false;
+            return None;
         }
-        if let Some(old) = self.steps.pop_front() {
-            self.lost_until = self.lost_until.max(old.end);
-            self.busy.prune(old.end);
-        }
-        true
+        let old = self.steps.pop_front()?;
+        self.lost_until = self.lost_until.max(old.end);
+        self.busy.prune(old.end);
+        Some(old)
     }
 
-    /// Forgets steps that no request read at or after `floor` can need.
-    pub(crate) fn prune(&mut self, floor: u64) {
+    /// Forgets steps that no request read at or after `floor` can need, and gives each to `over`.
+    pub(crate) fn prune(&mut self, floor: u64, over: &mut impl FnMut(StepInfo)) {
         let floor = floor.saturating_sub(SLACK_NS);
-        while self.steps.front().is_some_and(|s| s.end < floor) {
-            self.steps.pop_front();
+        while let Some(step) = self.steps.pop_front_if(|s| s.end < floor) {
+            over(step);
         }
         self.busy.prune(floor);
         if self.steps.capacity() > 1024 && self.steps.len() < self.steps.capacity() / 8 {
@@ -126,12 +131,23 @@ impl StepLog {
         self.busy.measure(from, to)
     }
 
-    /// Counts one more request in the steps at these indices.
-    pub(crate) fn join(&mut self, own: &[usize]) {
-        for &i in own {
+    /// Counts one more request in the steps at these indices, whose first content came from the one at `first` among
+    /// them; `likely` where bounds alone say so.
+    pub(crate) fn join(&mut self, own: &[usize], first: Option<usize>, likely: bool) {
+        for (n, &i) in own.iter().enumerate() {
             if let Some(step) = self.steps.get_mut(i) {
                 step.members += 1;
+                step.firsts += u32::from(first == Some(n));
+                step.likely += u32::from(likely);
             }
+        }
+    }
+
+    /// One more request may have been in any step of `[from, to]`.
+    pub(crate) fn doubt(&mut self, from: u64, to: u64) {
+        let range = self.begun_after(from)..self.ended_by(to);
+        if !range.is_empty() {
+            self.steps.range_mut(range).for_each(|step| step.doubtful += 1);
         }
     }
 
@@ -169,7 +185,7 @@ mod tests {
     }
 
     fn info(begin: u64, end: u64) -> StepInfo {
-        StepInfo { begin, end, tid: 1, members: 0, bounded: false }
+        StepInfo { begin, end, tid: 1, ..StepInfo::default() }
     }
 
     #[test]
@@ -221,7 +237,7 @@ mod tests {
     #[test]
     fn bounded_and_honest_about_it() {
         let mut log = StepLog::default();
-        let evicted = (0..STEPS_KEPT as u64 + 10).filter(|i| log.push(info(i * 10, i * 10 + 5))).count();
+        let evicted = (0..STEPS_KEPT as u64 + 10).filter_map(|i| log.push(info(i * 10, i * 10 + 5))).count();
         assert_eq!((evicted, log.len()), (10, STEPS_KEPT));
         assert!(!log.complete_since(94));
         assert!(log.complete_since(95));
@@ -234,7 +250,9 @@ mod tests {
         for i in 0..10 {
             log.push(info(i * second, i * second + 5));
         }
-        log.prune(5 * second);
+        let mut over = Vec::new();
+        log.prune(5 * second, &mut |step| over.push(step.begin));
+        assert_eq!(over, [0, second, 2 * second, 3 * second]);
         assert_eq!(log.get(0).begin, 4 * second);
         assert!(log.complete_since(0), "pruning is not a loss");
     }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::{
-    Stage, Stamps, bounds, partition,
+    Stage, Stamps, bounds,
+    disturbed::{with_background, with_dummies},
+    partition,
     simulator::{Front, PLAN, Plan, Run, Truth, simulate},
     single::{self, SINGLE, Single},
 };
@@ -26,6 +28,7 @@ struct Score {
     last_result: usize,
     ranges: usize,
     in_range: usize,
+    narrow: usize,
     batches: usize,
     batch_error: f64,
 }
@@ -85,6 +88,9 @@ impl Score {
             let Truth { first_launch, last_result, queue, .. } = *truth;
             let forward = Some(Forward { first_launch, first_result, last_result, queue });
             self.range(&bounds(&stamps, range), &partition(&Stamps { forward, ..stamps }).stages);
+            let step = (truth.last_result - truth.first_launch) / truth.steps;
+            let width = range.first_launch[1].saturating_sub(range.first_launch[0]);
+            self.narrow += usize::from(width <= truth.last_result - truth.first_launch + step);
         }
         if let (Some(batch), Some(steps)) = (assignment.batch_mean, assignment.steps) {
             self.batches += 1;
@@ -198,6 +204,8 @@ fn streams_that_are_not_regular() {
         ("last token without text, lag 0.3-6 ms", Plan { silent_end: true, front: SPREAD, ..PLAN }),
         ("up to 3 tokens an event", Plan { burst: 3, ..PLAN }),
         ("clients leave", Plan { abort: 30, ..PLAN }),
+        ("prompts from a cache", Plan { prefill_us: [0, 50], ..PLAN }),
+        ("preempted", Plan { preempt: 30, ..PLAN }),
     ];
     for clients in CLIENTS {
         for (name, plan) in plans {
@@ -215,6 +223,7 @@ fn bounds_where_nothing_better_is_known() {
     let plans = [
         ("prompts in chunks", Plan { chunks: 3, ..PLAN }),
         ("answers at once", Plan { streaming: 0, ..PLAN }),
+        ("answers at once, 16 at a time", Plan { streaming: 0, max_batch: 16, ..PLAN }),
         ("half of them streams", Plan { streaming: 50, ..PLAN }),
         ("everything", Plan { abort: 30, streaming: 50, chunks: 3, silent_end: true, burst: 2, ..PLAN }),
     ];
@@ -225,7 +234,27 @@ fn bounds_where_nothing_better_is_known() {
             if plan.streaming == 0 {
                 let alone = if clients == 1 { score.exact } else { score.bounded };
                 assert_eq!(alone, score.requests, "{name}");
+                assert!(
+                    2 * score.narrow >= score.ranges,
+                    "{name}: half are no wider than the service and a step"
+                );
             }
+        }
+    }
+}
+
+/// Steps that are nobody's, beside those of requests.
+#[test]
+fn what_else_the_gpu_does() {
+    let kinds: [(&str, fn(Run) -> Run); 2] =
+        [("dummy steps", with_dummies), ("background work", with_background)];
+    for clients in CLIENTS {
+        for ((name, disturb), streaming) in kinds.into_iter().flat_map(|kind| [(kind, 100), (kind, 0)]) {
+            let plan = Plan { clients, streaming, chunks: 2, think_us: 20_000, ..PLAN };
+            let score =
+                score(&format!("{name}, {streaming} % streams, {clients} clients"), disturb(simulate(plan)));
+            assert!(streaming == 0 || score.share(score.first_result) >= 0.95, "{name}");
+            assert!(score.within() >= 0.99, "{name}");
         }
     }
 }

@@ -135,8 +135,22 @@ fn forward_stages(forward: &Forward, read: u64, order: &mut Order, stages: &mut 
     done
 }
 
+/// What the times of probes leave open at either end of a stage, ns: a thread can be kept waiting between the moment
+/// that is meant and the probe that tells of it.
+const OPEN_NS: u64 = 200_000;
+/// What they leave open of a stage of many steps, as a part of it: 10 µs of steps of 10 ms.
+const OPEN_PART: u64 = 1_000;
+
 /// Least and most of each stage that is not exact, ns.
 pub fn bounds(stamps: &Stamps, range: &Range) -> Vec<(Stage, [u64; 2])> {
+    let open = |ns: u64| OPEN_NS + ns / OPEN_PART;
+    let widen =
+        |[least, most]: [u64; 2]| [least.saturating_sub(open(least)), most.saturating_add(open(most))];
+    sharp(stamps, range).into_iter().map(|(stage, bound)| (stage, widen(bound))).collect()
+}
+
+/// The same, as if all times were true to the nanosecond.
+fn sharp(stamps: &Stamps, range: &Range) -> Vec<(Stage, [u64; 2])> {
     let gap = |from: [u64; 2], to: [u64; 2]| [to[0].saturating_sub(from[1]), to[1].saturating_sub(from[0])];
     let end = stamps.last_out;
     let [first, last, queue] = [range.first_launch, range.last_result, range.queue];

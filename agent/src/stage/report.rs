@@ -39,6 +39,8 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         gpu_active_s: assignment.gpu_active_ns.map(seconds),
         alloc_wait_s: assignment.alloc_wait_ns.map(seconds),
         engine_pid: assignment.engine_pid,
+        copy_wait_s: assignment.copy_wait_ns.map(seconds),
+        host_gap_s: assignment.host_gap_ns.map(seconds),
         client_deadline_s: deadline.map(|deadline| seconds(deadline.wait_ns)),
         client_deadline_samples: deadline.map(|deadline| deadline.samples),
         sampled: true,
@@ -55,6 +57,7 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
             record.flags.push(Flag::ClockAdjusted);
         }
         stages(&mut record, &partition);
+        rates(&mut record, &partition);
         let not_exact = assignment.range.filter(|_| assignment.confidence != Some(Confidence::Exact));
         let known = not_exact.map(|range| bounds(&stamps, &range));
         record.stage_bounds = known
@@ -85,6 +88,17 @@ fn stages(record: &mut RequestRecord, partition: &Partition) {
     record.e2e_s = Some(seconds(partition.e2e));
     record.stages =
         partition.stages.iter().map(|(stage, ns)| (stage.key().to_owned(), seconds(*ns))).collect();
+}
+
+/// Tokens by the time that they took. A count of chunks is none of tokens.
+fn rates(record: &mut RequestRecord, partition: &Partition) {
+    let counted = record.tokens_source.as_deref().is_some_and(|source| source != "chunks");
+    let of = |stage: Stage, tokens: Option<u64>| {
+        let ns = partition.stages.iter().find(|s| s.0 == stage).map(|s| s.1).filter(|ns| *ns > 0)?;
+        tokens.filter(|tokens| counted && *tokens > 0).map(|tokens| tokens as f64 / seconds(ns))
+    };
+    record.prefill_tokens_per_s = of(Stage::Prefill, record.input_tokens);
+    record.decode_tokens_per_s = of(Stage::Decode, record.output_tokens.map(|n| n.saturating_sub(1)));
 }
 
 fn delivery(record: &mut RequestRecord, exchange: &Exchange) {

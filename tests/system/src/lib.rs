@@ -6,6 +6,7 @@
 pub mod accuracy;
 pub mod agent;
 pub mod caller;
+pub mod cell;
 pub mod cudaload;
 pub mod follower;
 pub mod history;

@@ -94,6 +94,7 @@ pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
         memory: Vec::new(),
         coverage: Coverage::default(),
         in_flight: BTreeMap::new(),
+        waiting: BTreeMap::new(),
         tls: BTreeMap::new(),
         older: BTreeMap::new(),
         traffic: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! `/api/v1/requests`: finished requests as NDJSON, once or as a stream.
+//! `/api/v1/requests` and `/api/v1/steps`: finished requests, and steps, as NDJSON, once or as a stream.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -38,10 +38,24 @@ pub(super) struct Params {
     follow: Option<u8>,
 }
 
+/// Which of the two is asked for.
+type Which = fn(&Export) -> &Store;
+
 pub(super) async fn get(
     State(context): State<Context>,
     params: Result<Query<Params>, QueryRejection>,
 ) -> Response {
+    lines(&context, params, |export| &export.store)
+}
+
+pub(super) async fn steps(
+    State(context): State<Context>,
+    params: Result<Query<Params>, QueryRejection>,
+) -> Response {
+    lines(&context, params, |export| &export.steps)
+}
+
+fn lines(context: &Context, params: Result<Query<Params>, QueryRejection>, which: Which) -> Response {
     let params = match params {
         Ok(Query(params)) => params,
         Err(rejection) => {
@@ -50,12 +64,12 @@ pub(super) async fn get(
             return (StatusCode::BAD_REQUEST, text).into_response();
         }
     };
-    let store = &context.export.store;
+    let store = which(&context.export);
     let newest = params.limit.map_or(0, |limit| store.before_newest(limit));
     let since = newest.max(params.since_seq.unwrap_or(0));
     match params.follow {
         None | Some(0) => once(store, since),
-        Some(_) => follow(&context.export, since),
+        Some(_) => follow(&context.export, which, since),
     }
 }
 
@@ -65,27 +79,33 @@ fn once(store: &Store, since: u64) -> Response {
     (headers, batch.lines.concat()).into_response()
 }
 
-fn follow(export: &Arc<Export>, since: u64) -> Response {
+fn follow(export: &Arc<Export>, which: Which, since: u64) -> Response {
     let (lines, body) = mpsc::channel(QUEUE);
-    tokio::spawn(feed(Arc::clone(export), since, lines));
+    tokio::spawn(feed(Arc::clone(export), which, since, lines));
     ([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(ReceiverStream::new(body))).into_response()
 }
 
 /// Sends lines after `since` until the client is gone or the run ends.
-async fn feed(export: Arc<Export>, mut since: u64, to: mpsc::Sender<Result<Bytes, Infallible>>) {
+async fn feed(
+    export: Arc<Export>,
+    which: Which,
+    mut since: u64,
+    to: mpsc::Sender<Result<Bytes, Infallible>>,
+) {
+    let store = which(&export);
     // Subscribed before the first look, so that no line can come between the look and the wait.
-    let mut bell = export.store.follow();
+    let mut bell = store.follow();
     // Lines that left the ring before the client came are not missed.
-    since = since.max(export.store.after(since, 0).last);
+    since = since.max(store.after(since, 0).last);
     loop {
-        match export.store.after(since, BATCH) {
+        match store.after(since, BATCH) {
             Batch { lines, .. } if lines.is_empty() => {
                 if !next(&mut bell, &to).await {
                     return;
                 }
             }
             Batch { lines, last, missed } => {
-                count_missed(&export.store, missed);
+                count_missed(store, missed);
                 since = last;
                 if to.send(Ok(lines.concat().into())).await.is_err() {
                     return;
@@ -107,9 +127,6 @@ async fn next(bell: &mut Option<watch::Receiver<u64>>, to: &mpsc::Sender<Result<
 fn count_missed(store: &Store, missed: u64) {
     if missed > 0 {
         store.count_missed(missed);
-        tracing::warn!(
-            missed,
-            "a client of /api/v1/requests is too slow to follow; requests.keep could be larger"
-        );
+        tracing::warn!(missed, "a client of the API is too slow to follow; requests.keep could be larger");
     }
 }

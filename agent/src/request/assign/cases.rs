@@ -24,7 +24,8 @@ pub(super) fn place(
         if q.exchange.streaming == Some(true) {
             return None;
         }
-        let alone = if alone && !service.leftovers(q.read) { alone_at_once(q, log, low) } else { None };
+        let sure = alone && !service.leftovers(q.read);
+        let alone = if sure { alone_at_once(q, log, low, service.strays(q.read)) } else { None };
         return alone.or_else(|| one_thread_at_once(q, service, log, low));
     }
     if q.exchange.interleaved {
@@ -35,7 +36,7 @@ pub(super) fn place(
         found.or_else(|| one_thread(q, service, log, low))
     };
     let exact = if q.whole() { exact() } else { None };
-    exact.or_else(|| aligned(q, service, log, low, scratch))
+    exact.or_else(|| aligned(q, service, log, low, scratch)).or_else(|| interleaved(q, log, low))
 }
 
 /// All steps of `range` began after the read, and the begin of the first is known.
@@ -43,10 +44,12 @@ fn sound(q: Question<'_>, log: &StepLog, range: std::ops::Range<usize>) -> bool 
     !range.is_empty() && !log.get(range.start).bounded && log.range(range).all(|s| s.begin >= q.read)
 }
 
-/// Alone, and the answer came at once.
-fn alone_at_once(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
+/// Alone, and the answer came at once. Where the engine is known to run steps for nobody as well, only their number
+/// tells that none is among these.
+fn alone_at_once(q: Question<'_>, log: &StepLog, low: usize, strays: bool) -> Option<Placed> {
     let steps = low..log.ended_by(q.end);
-    sound(q, log, steps.clone()).then(|| Placed::exact(steps, None))
+    let counted = q.exchange.output_tokens == Some(steps.len() as u64);
+    (sound(q, log, steps.clone()) && (counted || !strays)).then(|| Placed::exact(steps, None))
 }
 
 /// Alone, and as many steps as events or tokens.
@@ -117,6 +120,20 @@ fn interleaved(q: Question<'_>, log: &StepLog, low: usize) -> Option<Placed> {
     Some(Placed { confidence: Confidence::Estimated, counted: false, ..steps })
 }
 
+/// What may be the case where there are more tokens than events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tokens {
+    /// Each has its event.
+    Each,
+    /// The last one had no text, and the end of the answer stands for its event.
+    SilentEnd,
+    /// Some events hold several.
+    Coalesced,
+}
+
+/// Mean cost by which an event with two tokens must be the better explanation than a last token without text, nats.
+const RARER: f32 = 0.25;
+
 /// The cheapest increasing sequence of steps.
 fn aligned(
     q: Question<'_>,
@@ -125,26 +142,53 @@ fn aligned(
     low: usize,
     scratch: &mut Scratch,
 ) -> Option<Placed> {
-    let mut times = q.times.to_vec();
-    let silent_end = q.whole() && q.extra_tokens() == Some(1);
-    times.extend(silent_end.then_some(q.end));
-    let coalesced = !q.whole() || q.extra_tokens().is_some_and(|x| x > 1);
-    let problem = Problem { log, low, times: &times, lags: &service.lags, coalesced };
-    let path = align(problem, scratch)?;
-    if !service.lags.plausible(path.mean_cost) {
-        return None;
-    }
-    let start = path.own[0];
-    let known = known_first(q, service, log, low).unwrap_or(start).min(start);
-    let mut own: Vec<usize> = (known..start).collect();
+    let mut along = |tokens| {
+        let mut times = q.times.to_vec();
+        times.extend((tokens == Tokens::SilentEnd).then_some(q.end));
+        let coalesced = tokens == Tokens::Coalesced;
+        let problem = Problem { log, low, times: &times, lags: &service.lags, coalesced };
+        align(problem, scratch).map(|path| (tokens, path))
+    };
+    let (tokens, path) = match q.extra_tokens().filter(|_| q.whole()) {
+        Some(0) => along(Tokens::Each)?,
+        Some(1) => match (along(Tokens::SilentEnd), along(Tokens::Coalesced)) {
+            (Some(silent), Some(two)) if silent.1.mean_cost <= two.1.mean_cost + RARER => silent,
+            (silent, two) => two.or(silent)?,
+        },
+        None if q.whole() => along(Tokens::Each)?,
+        _ => along(Tokens::Coalesced)?,
+    };
+    let fits = service.lags.plausible(path.mean_cost);
+    let known = known_first(q, service, log, low);
+    Some(along_path(q, path.own, tokens, fits, known))
+}
+
+/// The placement that a path means. Where several tokens in an event are as many as the steps passed over, those were
+/// its own too. A path whose lags do not look like this service's is not counted on for more than its ends.
+fn along_path(
+    q: Question<'_>,
+    path: Vec<usize>,
+    tokens: Tokens,
+    fits: bool,
+    known_first: Option<usize>,
+) -> Placed {
+    let (start, end) = (path[0], path[path.len() - 1] + 1);
+    let gapless =
+        tokens == Tokens::Coalesced && q.whole() && q.exchange.output_tokens == Some((end - start) as u64);
+    let mut own: Vec<usize> = (known_first.unwrap_or(start).min(start)..start).collect();
     let first_event = Some(own.len());
-    own.extend(path.own);
-    Some(Placed { confidence: Confidence::Estimated, own, first_event, counted: !coalesced })
+    if gapless {
+        own.extend(start..end);
+    } else {
+        own.extend(path);
+    }
+    let counted = fits && (gapless || tokens != Tokens::Coalesced);
+    Placed { confidence: Confidence::Estimated, own, first_event, counted, one_each: !gapless }
 }
 
 /// The first step, where it is known: the request came alone, and began before another came.
 pub(super) fn known_first(q: Question<'_>, service: &Service, log: &StepLog, low: usize) -> Option<usize> {
-    if !q.live.alone_at_read || service.leftovers(q.read) || low >= log.len() {
+    if !q.live.alone_at_read || service.leftovers(q.read) || service.strays(q.read) || low >= log.len() {
         return None;
     }
     let step = log.get(low);

@@ -152,5 +152,8 @@ fn join(one: Assignment, other: &Assignment) -> Assignment {
         gpu_active_ns: sum(one.gpu_active_ns, other.gpu_active_ns),
         alloc_wait_ns: sum(one.alloc_wait_ns, other.alloc_wait_ns),
         engine_pid: one.engine_pid.filter(|pid| other.engine_pid == Some(*pid)),
+        copy_wait_ns: sum(one.copy_wait_ns, other.copy_wait_ns),
+        // What lies between the two may be anything.
+        host_gap_ns: None,
     }
 }
