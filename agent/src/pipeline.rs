@@ -234,8 +234,8 @@ impl Pipeline {
     }
 
     /// Requests that wait for an engine, by name of their service.
-    pub fn waiting(&self) -> std::collections::BTreeMap<String, Waiting> {
-        let mut by_name = std::collections::BTreeMap::<String, Waiting>::new();
+    pub fn waiting(&self) -> BTreeMap<String, Waiting> {
+        let mut by_name = BTreeMap::<String, Waiting>::new();
         for (id, waiting) in self.requests.waiting() {
             let sum = by_name.entry(self.tracker.service_name(id).to_owned()).or_insert(Waiting::NONE);
             sum.requests += waiting.requests;
@@ -274,7 +274,7 @@ impl Pipeline {
     }
 
     /// Connections that services had accepted before they were watched, by the services' keys.
-    pub fn older(&self) -> std::collections::BTreeMap<String, u64> {
+    pub fn older(&self) -> BTreeMap<String, u64> {
         self.tracker.older().map(|(id, n)| (self.tracker.service_key(id).to_owned(), n)).collect()
     }
 

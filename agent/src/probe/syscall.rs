@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn attributes_have_the_layout_of_the_kernel() {
-        assert_eq!(size_of::<ProgLoad>(), 112 + 8, "to attach_btf_id");
+        assert_eq!(size_of::<ProgLoad>(), 112, "to attach_btf_id");
         assert_eq!(std::mem::offset_of!(ProgLoad, expected_attach_type), 68);
         assert_eq!(std::mem::offset_of!(ProgLoad, func_info), 80);
         assert_eq!(std::mem::offset_of!(ProgLoad, line_info), 96);

@@ -113,7 +113,7 @@ pub(crate) struct Service {
     /// End of the last request that was seen to get several tokens in a step.
     pub(crate) bursts_ns: Option<u64>,
     /// Steps that no request can claim any more, until they are taken.
-    pub(crate) over: Vec<Told>,
+    over: Vec<Told>,
 }
 
 impl Service {
@@ -249,6 +249,15 @@ impl Service {
         }
     }
 
+    /// Takes the steps that no request can claim any more; of ranks those of the one that requests are given to.
+    pub(crate) fn take_over(&mut self) -> impl Iterator<Item = Told> {
+        let over = std::mem::take(&mut self.over);
+        let all: Vec<_> = self.processes.iter().map(|(pid, p)| (*pid, p.log.returns_data)).collect();
+        let engines = if over.is_empty() { Vec::new() } else { self.ranks.engines(&all) };
+        let follows = move |pid: u32| all.iter().any(|one| one.0 == pid) && !engines.contains(&pid);
+        over.into_iter().filter(move |told| !follows(told.pid))
+    }
+
     /// Nothing comes any more: requests in flight may have been in any step since they were read.
     pub(crate) fn end(&mut self) {
         for (&pid, process) in &mut self.processes {
@@ -293,6 +302,26 @@ mod tests {
         for (name, service, reader, want) in cases {
             assert_eq!(service.engine(reader, 50, 400), want, "{name}");
         }
+    }
+
+    #[test]
+    fn steps_of_ranks_are_told_once() {
+        let told_by = |offset: u64| {
+            let mut service = Service::default();
+            for n in 1..30 {
+                for pid in [10, 11] {
+                    let begin = n * 20_000_000 + u64::from(pid - 10) * offset;
+                    service.step(pid, step(begin, begin + 10_000_000), true);
+                }
+            }
+            service.end();
+            service.take_over().map(|told| told.pid).fold([0, 0], |mut count, pid| {
+                count[usize::from(pid != 10)] += 1;
+                count
+            })
+        };
+        assert_eq!(told_by(100_000), [29, 0], "ranks");
+        assert_eq!(told_by(7_000_000), [29, 29], "replicas");
     }
 
     #[test]

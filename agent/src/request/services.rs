@@ -70,8 +70,8 @@ impl Services {
         self.table.values_mut().for_each(Service::end);
     }
 
-    /// Takes the steps that no request can claim any more.
+    /// Takes the steps that no request can claim any more; those of ranks once.
     pub(super) fn over(&mut self) -> impl Iterator<Item = (ServiceId, Told)> {
-        self.table.iter_mut().flat_map(|(id, service)| service.over.drain(..).map(|told| (*id, told)))
+        self.table.iter_mut().flat_map(|(id, service)| service.take_over().map(|told| (*id, told)))
     }
 }

@@ -37,7 +37,7 @@ impl Cell {
         let batch = self.batch_within_1.unwrap_or(1.0);
         want(batch >= 0.95, format!("batch right in {:.1} % of steps", batch * 100.0));
         if self.streaming {
-            ENGINE.iter().for_each(|stage| found.extend(of_stage(stage, self.stages.get(stage))));
+            found.extend(ENGINE.iter().flat_map(|stage| of_stage(stage, self.stages.get(stage))));
         } else {
             found.extend(self.of_bounds());
         }
