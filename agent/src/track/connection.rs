@@ -346,7 +346,9 @@ impl Connection {
     /// A process of a service accepted it.
     fn serve(&mut self, id: SockId, role_guessed: bool, cx: &mut Context<'_>) {
         let open = self.open.as_ref();
-        open.iter().for_each(|open| cx.older.found(open, cx.processes));
+        if let Some(open) = open {
+            cx.older.found(open, cx.processes);
+        }
         self.role = Role::Server(Accepted::new(Origin::of(id, open, role_guessed)));
     }
 

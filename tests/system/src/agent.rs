@@ -326,7 +326,7 @@ fn free_address() -> Result<SocketAddr> {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 10_000;
     // Two test programs at once begin at different places.
-    let begin = (std::process::id() % u32::from(PORTS)) as u16;
+    let begin = u16::try_from(std::process::id() % u32::from(PORTS)).unwrap_or(0);
     let free = (0..PORTS).find_map(|_| {
         let port = FIRST + (begin + TRIED.fetch_add(1, Ordering::Relaxed) % PORTS) % PORTS;
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok()
