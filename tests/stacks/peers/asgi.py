@@ -117,6 +117,8 @@ def main():
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=2,
+        # A connection is to outlive the start of an agent, on a busy machine too.
+        timeout_keep_alive=600,
         ssl_certfile=os.environ.get("TLS_CERT"),
         ssl_keyfile=os.environ.get("TLS_KEY"),
     )

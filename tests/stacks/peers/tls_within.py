@@ -46,25 +46,25 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     listener = socket.create_server(("127.0.0.1", 0))
     announce(listener.getsockname()[1])
-    connections = [Connection(listener.accept()[0], context) for _ in range(int(sys.argv[1]))]
-    requests = {}
+    connections, requests = [], {}
 
     def read(number):
         requests[number] = b""
         requests[number] = connections[number].tls.read(65536)
 
     def within(tls, direction, *_):
-        """What OpenSSL calls."""
+        """What OpenSSL calls, once the first read has begun."""
         number = next((n for n, connection in enumerate(connections) if connection.tls is tls), None)
         if direction == "read" and number is not None and number + 1 < len(connections):
             if number in requests and number + 1 not in requests:
                 read(number + 1)
 
+    context._msg_callback = within
+    for _ in range(int(sys.argv[1])):
+        connections.append(Connection(listener.accept()[0], context))
     for connection in connections:
         connection.receive()
-    context._msg_callback = within
     read(0)
-    context._msg_callback = None
     assert len(requests) == len(connections) and all(requests.values()), requests
     for connection in connections:
         connection.answer()

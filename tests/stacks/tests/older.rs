@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 use rustix::process::Signal;
 use stacks::machine::Need;
 use stacks::peer::Peer;
@@ -71,7 +71,8 @@ fn before(status: &Status) -> u64 {
 
 /// A socket with a port, on which this process may listen later.
 fn later() -> Result<(std::os::fd::OwnedFd, u16)> {
-    let later = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    // Not for programs that this one starts: they would be its servers too.
+    let later = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&later, &std::net::SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let port = std::net::SocketAddr::try_from(getsockname(&later)?)?.port();
     Ok((later, port))

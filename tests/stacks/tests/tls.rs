@@ -260,7 +260,7 @@ fn r62_older_than_the_agent(dir: &Path) -> Result<()> {
         \x20   b = b'{\"model\": \"m\", \"max_tokens\": 8, \"messages\": [], \"stream\": true}'\n\
         \x20   s.sendall(b'POST /v1/chat/completions HTTP/1.1\\r\\nhost: p\\r\\nx-request-id: %s\\r\\ncontent-length: %d\\r\\n\\r\\n' % (name, len(b)) + b)\n\
         \x20   got = b''\n\
-        \x20   while not got.endswith(b'0\\r\\n\\r\\n'): got += s.recv(4096)\n\
+        \x20   while not got.endswith(b'0\\r\\n\\r\\n'): got += s.recv(4096) or sys.exit('closed')\n\
         ask(b'before'); open(sys.argv[2] + '.ready', 'w').close()\n\
         while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n\
         ask(b'b'); ask(b'c')\n";

@@ -57,7 +57,7 @@ pub(super) struct Output {
     assigned: Assigned,
     services: Vec<ServiceStatus>,
     listening: BTreeSet<u64>,
-    /// A service or a port of one is new since [`Output::take_news`].
+    /// A service, a port or a process of one is new since [`Output::take_news`].
     has_news: bool,
     /// Ports that the kernel had and nobody listened on, at the previous look.
     suspects: BTreeSet<u64>,
@@ -120,7 +120,11 @@ impl Output {
         }
         self.flush();
         let is_new = |service: &Service| self.services.iter().all(|known| known.service != service.key);
-        self.has_news |= !listening.is_subset(&self.listening) || services.iter().any(is_new);
+        // One that was started by a watched process is watched from its beginning.
+        let is_watched = |seen: &ProcessSeen| self.noted(seen.pid) & SCOPE_SOCKETS != 0;
+        self.has_news |= !listening.is_subset(&self.listening)
+            || services.iter().any(is_new)
+            || !changes.new.iter().all(is_watched);
         self.listen_on(listening);
         for seen in &changes.new {
             self.watch(seen.pid);
@@ -134,8 +138,8 @@ impl Output {
         changed
     }
 
-    /// Whether a service, or a port that one listens on, has come since this was asked for the last time: there may be
-    /// connections of it that are older than its being watched.
+    /// Whether a service, a port that one listens on, or a process of one has come since this was asked for the last time:
+    /// there may be connections that are older than its being watched.
     pub(super) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }

@@ -227,7 +227,7 @@ pub(super) fn read_within_another(dir: &Path) -> Result<()> {
         \x20   s.sendall(b'POST /v1/chat/completions HTTP/1.1\\r\\nx-request-id: w%d\\r\\ncontent-length: %d\\r\\n\\r\\n' % (n, len(b)) + b)\n\
         for s in all:\n\
         \x20   got = b''\n\
-        \x20   while not got.endswith(b']}'): got += s.recv(4096)\n";
+        \x20   while not got.endswith(b']}'): got += s.recv(4096) or sys.exit('closed')\n";
     let mut command = Command::new(machine::python()?);
     command.args(["-c", script, &peer.port.to_string()]);
     let mut client = Process::start("within", command, dir)?;
