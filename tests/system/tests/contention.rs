@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use system::agent::Agent;
 use system::rig::{Load, Server, ServerOptions, Shape};
 use system::{history, wait};
 
-use crate::jobs::{self, Job, LIMIT, Plan, pair, process, until, uuid};
+use crate::jobs::{self, Job, LIMIT, Plan, Pod, pair, process, until, uuid};
 
 /// Steps alone and in company that the comparison rests on.
 const STEPS: u64 = 200;
@@ -150,16 +150,16 @@ pub(crate) fn two_contexts(dir: &Path) -> Result<()> {
     agent.stop()
 }
 
-/// A training job comes to the device of a server that answers requests.
+/// A training job in a pod comes to the device of a server that answers requests; the agent is told of neither.
 pub(crate) fn neighbour(dir: &Path) -> Result<()> {
     let mut server = Server::start(&ServerOptions::new(Shape::Single), dir)?;
     let arguments = [&TRAINER[..1], &["--device", "0"], &TRAINER[1..]].concat();
     let mut trainer = Job::start(&Plan { devices: 1, ..trainer(&arguments) }, dir)?;
     let pids = [server.process.pid(), trainer.pid()];
+    let pod = Pod::new()?;
+    pod.take(trainer.pid())?;
     let config = jobs::nvml(&jobs::devices(&[&pids]), dir)?;
-    let words = pids.map(|pid| pid.to_string());
-    let config = config.to_str().context("UTF-8")?;
-    let mut agent = Agent::start(dir, &["--config", config, "--pid", &words[0], "--pid", &words[1]])?;
+    let mut agent = Agent::start(dir, &["--config", config.to_str().context("UTF-8")?])?;
     agent.wait_attached(&server)?;
     jobs::wait_attached(&mut agent)?;
     trainer.begin()?;
@@ -168,6 +168,10 @@ pub(crate) fn neighbour(dir: &Path) -> Result<()> {
         until(&mut agent, "the neighbour", |gpus| Some(gpus["neighbours"].as_array()?.first()?.clone()))?;
     ensure!(
         (&event["inference"]["pid"], &event["training"]["pid"]) == (&pids[0].into(), &pids[1].into()),
+        "{event}"
+    );
+    ensure!(
+        (&event["training"]["pod"], &event["training"]["container"]) == (&json!(pod.uid), &json!(pod.id)),
         "{event}"
     );
     ensure!(event["training"]["workload"] == "trainer" && event["device"] == uuid(0), "{event}");

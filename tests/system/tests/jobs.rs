@@ -99,6 +99,50 @@ impl Job {
     }
 }
 
+/// A container of a pod, as far as the cgroup of a process tells.
+pub(crate) struct Pod {
+    /// Of the pod.
+    pub(crate) uid: String,
+    /// Of the container.
+    pub(crate) id: String,
+    /// Outermost first.
+    folders: Vec<PathBuf>,
+}
+
+impl Pod {
+    /// Makes it, as a container runtime does.
+    pub(crate) fn new() -> Result<Self> {
+        let number = std::process::id();
+        let (uid, id) = (format!("5e3f0000-0000-4000-8000-{number:012x}"), format!("{number:064x}"));
+        // The unified hierarchy, or one of the older ones.
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"].map(Path::new);
+        let root = roots.into_iter().find(|root| root.join("cgroup.procs").exists());
+        let root = root.context("there is no hierarchy of cgroups")?;
+        let mut pod = Self { folders: Vec::new(), uid, id };
+        let mut folder = root.to_owned();
+        for name in ["kubepods".to_owned(), format!("pod{}", pod.uid), pod.id.clone()] {
+            folder = folder.join(name);
+            fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            pod.folders.push(folder.clone());
+        }
+        Ok(pod)
+    }
+
+    /// Puts a process into it.
+    pub(crate) fn take(&self, pid: u32) -> Result<()> {
+        let innermost = self.folders.last().context("it has folders")?;
+        Ok(fs::write(innermost.join("cgroup.procs"), pid.to_string())?)
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        for folder in self.folders.iter().rev() {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
 /// UUID of a simulated device.
 pub(crate) fn uuid(device: u32) -> String {
     format!("GPU-66616b65-6375-6461-0000-{device:012}")

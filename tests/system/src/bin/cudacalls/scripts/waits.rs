@@ -19,6 +19,7 @@ pub(crate) fn waits(driver: &Driver) -> Report {
     let mut report = Report::default();
     // So that whoever watches knows the context.
     driver.enter();
+    other_thread(driver, &mut report);
     older_event(driver, &mut report);
     refused(driver, &mut report);
     other_context(driver, &mut report);
@@ -32,6 +33,20 @@ pub(crate) fn waits(driver: &Driver) -> Report {
 fn wait(driver: &Driver, report: &mut Report, asked: Asked, name: &str, object: u64) {
     let result = around(|| driver.call(name, &[object]));
     report.steps.push(asked.result(result));
+}
+
+/// One thread launches, until the queue is full and its launches wait, and another one waits for the work.
+fn other_thread(driver: &Driver, report: &mut Report) {
+    let stream = driver.stream(1);
+    let mut asked = Asked::new();
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            driver.enter();
+            asked.launches(driver, 3000, SHORT, stream);
+        });
+        thread.join().expect("it does not panic");
+    });
+    wait(driver, report, asked, "cuStreamSynchronize", stream);
 }
 
 /// A stream waits for the newer of two events, and then for the older one: that takes nothing back.
