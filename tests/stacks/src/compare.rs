@@ -71,7 +71,7 @@ impl Report {
             }
         }
         STAMPS.fetch_add(report.stamps().count(), Ordering::Relaxed);
-        SHARP.fetch_add(report.stamps().filter(is_sharp).count(), Ordering::Relaxed);
+        SHARP.fetch_add(report.stamps().filter(|width| is_sharp(*width)).count(), Ordering::Relaxed);
         for (id, records) in by_id {
             report.fault(format!("{} records of no request, id {id:?}: {:?}", records.len(), records[0]));
         }
@@ -212,18 +212,18 @@ impl Report {
     }
 
     /// How wide each time of the truth is, µs.
-    fn stamps(&self) -> impl Iterator<Item = &f64> {
-        self.widths.values().flatten()
+    fn stamps(&self) -> impl Iterator<Item = f64> {
+        self.widths.values().flatten().copied()
     }
 
     /// Share of the truth's times that are known to within the tolerance.
     fn sharp_share(&self) -> f64 {
-        self.stamps().filter(is_sharp).count() as f64 / self.stamps().count().max(1) as f64
+        self.stamps().filter(|width| is_sharp(*width)).count() as f64 / self.stamps().count().max(1) as f64
     }
 }
 
-fn is_sharp(width: &&f64) -> bool {
-    **width <= TOLERANCE_US
+fn is_sharp(width: f64) -> bool {
+    width <= TOLERANCE_US
 }
 
 /// What is wrong with the truth's own times of a kind, if anything is.
@@ -240,7 +240,7 @@ impl fmt::Display for Report {
             write_quantiles(f, errors)?;
         }
         write!(f, "; width of the truth ")?;
-        write_quantiles(f, &self.stamps().copied().collect::<Vec<_>>())?;
+        write_quantiles(f, &self.stamps().collect::<Vec<_>>())?;
         write!(f, " ({:.0} % sharp)", 100.0 * self.sharp_share())?;
         write!(f, "; before the client ")?;
         write_quantiles(f, &self.before_client)
