@@ -32,7 +32,9 @@ pub(super) fn fill(
         return;
     }
     let mut busy = Busy::default();
-    loads.iter().for_each(|(begin, end)| busy.add(*begin, *end));
+    for (begin, end) in &loads {
+        busy.add(*begin, *end);
+    }
     record.module_loads = Some(loads.len() as u64);
     record.module_load_s = Some(busy.measure(from, to) as f64 / 1e9);
 }
