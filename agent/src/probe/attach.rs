@@ -239,7 +239,8 @@ impl Attacher {
     }
 
     fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<UProbeLink>) {
-        let (points, absent) = points(program, library);
+        let (mut points, absent) = points(program, library);
+        points.extend(points::without_returns(program, library, self.kernel));
         let intent =
             Intent { program, target: library.path.to_string_lossy().into_owned(), loses: loses(program) };
         let mut outcome = Outcome { absent, ..Outcome::default() };
