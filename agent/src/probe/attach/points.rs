@@ -3,6 +3,8 @@
 use super::{
     super::{
         elf::Function,
+        hazards::{self, Decision, Facts, KernelVersion},
+        prologue::Instruction,
         table::{Program, Symbol, TABLE},
         targets::{Kind, Library},
         tls,
@@ -43,6 +45,31 @@ pub(super) fn points(program: Program, library: &Library) -> (Vec<Point<'_>>, Ve
         Kind::Cuda | Kind::Runtime => cuda_points(program, library),
         Kind::Tls => tls_points(program, library),
     }
+}
+
+/// Blocking copies of a driver of which no return can be probed: they are no waits then, and are counted as all others.
+pub(super) fn without_returns(program: Program, library: &Library, kernel: KernelVersion) -> Vec<Point<'_>> {
+    let facts = Facts {
+        kernel,
+        x86_64: cfg!(target_arch = "x86_64"),
+        returns: true,
+        instruction: Instruction::Push,
+        stack_bytes: None,
+        go: library.is_go,
+    };
+    if program != names::PROG_COPY || hazards::check(&facts) == Decision::Attach {
+        return Vec::new();
+    }
+    let is_runtime = library.kind == Kind::Runtime;
+    let mut points = Vec::new();
+    for (number, row) in (0u16..).zip(TABLE).filter(|(_, row)| row.blocking && row.runtime == is_runtime) {
+        for &symbol in row.symbols {
+            if let Some(function) = library.functions.get(symbol.name) {
+                add_point(&mut points, symbol.name, function, row.cookie(number, symbol).encode());
+            }
+        }
+    }
+    points
 }
 
 fn tls_points(program: Program, library: &Library) -> (Vec<Point<'_>>, Vec<&'static str>) {

@@ -8,7 +8,7 @@ use super::{
         table::{Row, TABLE},
         tls,
     },
-    points::points,
+    points::{points, without_returns},
     *,
 };
 
@@ -81,4 +81,19 @@ fn variants_that_nobody_taught_are_named() {
     let verdict = unknown_variants(&library).unwrap();
     assert_eq!((verdict.state, verdict.attached), (State::Unsupported, 0));
     assert!(verdict.reason.is_some_and(|reason| reason.contains("cuMemAlloc_v9")));
+}
+
+#[test]
+fn blocking_copies_are_counted_where_no_return_may_be_probed() {
+    let mut driver = driver(&[("cuMemcpyDtoH_v2", 16), ("cuMemcpyDtoHAsync_v2", 32), ("cuMemAlloc_v2", 48)]);
+    let names = |program, driver: &Library, kernel| {
+        let points = without_returns(program, driver, kernel);
+        points.iter().map(|point| point.name).collect::<Vec<_>>()
+    };
+    let (sound, deadly) = (KernelVersion::new(6, 8, 0), KernelVersion::new(6, 12, 3));
+    assert!(names(names::PROG_COPY, &driver, sound).is_empty(), "they are waits");
+    assert_eq!(names(names::PROG_COPY, &driver, deadly), ["cuMemcpyDtoH_v2"]);
+    assert!(names(names::PROG_LAUNCH, &driver, deadly).is_empty());
+    driver.is_go = true;
+    assert_eq!(names(names::PROG_COPY, &driver, sound), ["cuMemcpyDtoH_v2"]);
 }
