@@ -191,14 +191,9 @@ impl Attacher {
         Inner::Attached
     }
 
-<<<<<<< HEAD
     fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<Link>) {
-        let (points, absent) = points(program, library);
-=======
-    fn attach_program(&mut self, program: Program, library: &Library) -> (ProbeVerdict, Vec<UProbeLink>) {
         let (mut points, absent) = points(program, library);
         points.extend(points::without_returns(program, library, self.kernel));
->>>>>>> cuda
         let intent =
             Intent { program, target: library.path.to_string_lossy().into_owned(), loses: loses(program) };
         let mut outcome = Outcome { absent, ..Outcome::default() };
