@@ -251,7 +251,8 @@ fn several_gpu_processes() {
     assert_eq!(ranks(false).confidence, Some(Confidence::Estimated), "output rank");
     let unclear = ranks(true);
     assert_eq!(unclear.confidence, Some(Confidence::Bounded));
-    assert!(unclear.stage_bounds.is_empty());
+    let [least, most] = unclear.stage_bounds["prefill_s"];
+    assert!(least <= 0.035 && most >= 0.035, "whichever of the two it was at: {least} to {most}");
 }
 
 #[test]

@@ -20,7 +20,6 @@ mod older;
 mod placement;
 mod prometheus;
 mod secrecy;
-mod services;
 mod verified;
 mod ways;
 
@@ -93,7 +92,6 @@ const TESTS: &[(&str, Test)] = &[
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),
     ("connection_before_agent", older::connection_before_agent),
-    ("many_builds", services::many_builds),
     ("prometheus", prometheus::queries),
     ("secrecy", secrecy::secret_stays),
     ("planted_secrets", secrecy::planted),

@@ -163,7 +163,7 @@ fn a_scrape_has_a_sample_for_every_number_that_is_known() {
     let metrics = Metrics::new(&Settings { max_series: 100, ..Settings::default() });
     write(&snapshot(2000 * MS), &metrics);
     expect![[r#"
-        gpu_info{device="GPU-a",index="0",model="H200",architecture="Hopper",mig="disabled",parent="",driver_version="580"} 1.0
+        gpu_info{device="GPU-a",index="0",model="H200",architecture="Hopper",mig="disabled",driver_version="580"} 1.0
         gpu_utilization_ratio{device="GPU-a"} 0.87
         gpu_memory_total_bytes{device="GPU-a"} 100.0
         gpu_memory_used_bytes{device="GPU-a"} 60.0
