@@ -219,7 +219,9 @@ impl Discovery {
         let is_engine = |one: &&Facts| one.gpu && one.ports.is_empty();
         self.links.look(&self.scanner, facts.iter().filter(is_engine).map(|one| one.pid).collect(), now);
         self.scanner.attend(self.links.fronts());
-        facts.iter_mut().for_each(|one| one.linked = self.links.of(one.pid));
+        for one in &mut facts {
+            one.linked = self.links.of(one.pid);
+        }
         let services = group::services(&facts, &self.wanted, self.output.assigned());
         // Attached before they are watched: the first step of a process is then whole, or not seen at all.
         let watched: BTreeSet<u32> =
