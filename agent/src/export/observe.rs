@@ -76,8 +76,11 @@ fn ranges<'a>(record: &RequestRecord, ranges: &'a RequestRanges) -> [&'a str; 3]
         None => of(&ranges.input, record.input_tokens),
     };
     // Batches are small whole numbers; a mean of them is rounded.
-    let batch = record.batch_size_mean.map(|mean| mean.round() as u64);
-    [input, of(&ranges.output, record.output_tokens), of(&ranges.batch, batch)]
+    let batch = match record.batch_size_mean {
+        Some(mean) => ranges.batch.of_mean(mean.round()),
+        None => of(&ranges.batch, None),
+    };
+    [input, of(&ranges.output, record.output_tokens), batch]
 }
 
 /// Its API has no tokens: what was sent may be an image, a table or a sound.

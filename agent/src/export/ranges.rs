@@ -27,6 +27,12 @@ impl Ranges {
         self.edges.is_empty()
     }
 
+    /// The range of a mean of values, likewise.
+    pub fn of_mean(&self, mean: f64) -> &str {
+        let index = self.edges.partition_point(|edge| *edge as f64 <= mean);
+        self.names.get(index).map_or("", String::as_str)
+    }
+
     /// The range of a value; nothing where there are none.
     pub fn of(&self, value: u64) -> &str {
         let index = self.edges.partition_point(|edge| *edge <= value);

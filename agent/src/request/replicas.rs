@@ -45,7 +45,9 @@ impl Models {
         let votes = engines.entry(engine).or_default();
         *votes += 1;
         if *votes > MOST_VOTES {
-            engines.values_mut().for_each(|votes| *votes /= 2);
+            for votes in engines.values_mut() {
+                *votes /= 2;
+            }
             engines.retain(|_, votes| *votes > 0);
         }
         true

@@ -13,14 +13,14 @@ use rustix::{
 const MAX_SOCKETS: usize = 65_536;
 /// Most answers that are read: each is a buffer full.
 const MAX_ANSWERS: usize = 4096;
-/// `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
+/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
 const BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST | NLM_F_DUMP` of linux/netlink.h.
+/// `NLM_F_REQUEST | NLM_F_DUMP` of `linux/netlink.h`.
 const DUMP: u16 = 0x301;
 /// `NLMSG_ERROR` and `NLMSG_DONE`, likewise.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// `UDIAG_SHOW_PEER` and `UNIX_DIAG_PEER` of linux/unix_diag.h.
+/// `UDIAG_SHOW_PEER` and `UNIX_DIAG_PEER` of `linux/unix_diag.h`.
 const SHOW_PEER: u32 = 4;
 const PEER: u16 = 2;
 /// Lengths of `struct nlmsghdr` and `struct unix_diag_msg`.

@@ -15,7 +15,7 @@ pub(crate) enum Shape {
     /// A front process and an engine process with continuous batching and two steps in flight, as vLLM.
     Split,
     /// As `split`, with a third process that makes text of tokens between engine and front, and heads that wait for the
-    /// first token, as SGLang.
+    /// first token, as `SGLang`.
     Chain,
     /// A router that batches, and one process per GPU that it calls over gRPC on a unix socket for each step, as TGI.
     Sharded,

@@ -111,7 +111,7 @@ impl Shared {
                     .cast_mut()
                     .cast::<u8>()
                     .add(index as usize % CAPACITY)
-                    .write(*byte)
+                    .write(*byte);
             };
         }
         written.store(at.wrapping_add(u32::try_from(count).unwrap_or(0)), Ordering::SeqCst);
