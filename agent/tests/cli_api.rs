@@ -30,7 +30,7 @@ struct Server {
 impl Server {
     fn start(keep: usize) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let settings = prometheus::Settings { max_series: 100, extra_buckets: Vec::new() };
+        let settings = prometheus::Settings { max_series: 100, ..prometheus::Settings::default() };
         let export = Export::new(keep, &settings);
         let listener = runtime.block_on(http::bind(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.local_addr().unwrap();
