@@ -134,6 +134,16 @@ pub struct Assignment {
 }
 
 impl Assignment {
+    /// Counts the queue from an earlier read.
+    pub(crate) fn queue_from(&mut self, read: u64, log: &StepLog) {
+        if let Some(forward) = &mut self.forward {
+            forward.queue = log.busy_ns(read, forward.first_launch);
+        }
+        if let Some(range) = &mut self.range {
+            range.queue = range.first_launch.map(|launch| log.busy_ns(read, launch));
+        }
+    }
+
     /// From the first launch to the last result of the steps that are the request's, or of those that may be; `None` if
     /// there are none.
     pub(crate) fn work_ns(&self) -> Option<u64> {

@@ -46,6 +46,9 @@ struct Link {
     choices: usize,
 }
 
+/// Servers in a chain that are looked along.
+const CHAIN: usize = 8;
+
 /// The beginning of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
@@ -186,6 +189,12 @@ impl Nesting {
     /// Whether an exchange seems to belong to another one, or did.
     pub(super) fn is_inner(&self, id: ExchangeId) -> bool {
         self.all.get(&id).is_some_and(|entry| entry.link.is_some() || entry.is_late)
+    }
+
+    /// The exchange that this one seems to belong to, of a chain the first.
+    pub(super) fn outermost(&self, id: ExchangeId) -> Option<ExchangeId> {
+        let outer = |id: &ExchangeId| Some(self.all.get(id)?.link?.outer);
+        std::iter::successors(outer(&id), outer).take(CHAIN).last()
     }
 
     /// An exchange was answered, or never will be. Whether others belong to it. What is whole without it goes to

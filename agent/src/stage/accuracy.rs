@@ -246,7 +246,8 @@ fn bounds_where_nothing_better_is_known() {
 /// Steps that are nobody's, beside those of requests.
 #[test]
 fn what_else_the_gpu_does() {
-    let kinds: [(&str, fn(Run) -> Run); 2] =
+    type Disturb = fn(Run) -> Run;
+    let kinds: [(&str, Disturb); 2] =
         [("dummy steps", with_dummies), ("background work", with_background)];
     for clients in CLIENTS {
         for ((name, disturb), streaming) in kinds.into_iter().flat_map(|kind| [(kind, 100), (kind, 0)]) {

@@ -78,7 +78,9 @@ fn steps_are_told_when_nobody_can_claim_them() {
     let told = |news: Vec<Tracked>| -> Vec<StepRecord> {
         let (mut requests, mut health, mut out) =
             (Requests::new(), crate::health::Health::default(), Vec::new());
-        news.into_iter().for_each(|news| requests.apply(news, &mut health, &mut out));
+        for news in news {
+            requests.apply(news, &mut health, &mut out);
+        }
         let told = |settled| match settled {
             Settled::Told(_, told) => Some(StepRecord::new("chat", told)),
             _ => None,

@@ -64,7 +64,9 @@ pub(super) fn with_dummies(run: Run) -> Run {
 /// A dummy in flight keeps a request waiting as any step does.
 fn queue_behind(mut run: Run) -> Run {
     let mut busy = Busy::default();
-    steps(&run).iter().for_each(|(_, begin, end)| busy.add(*begin, *end));
+    for (_, begin, end) in steps(&run) {
+        busy.add(begin, end);
+    }
     for news in &run.news {
         if let Tracked::RequestRead { exchange, time_ns, .. } = news
             && let Some(truth) = run.truth.get_mut(exchange)

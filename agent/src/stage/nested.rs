@@ -86,6 +86,19 @@ fn the_time_of_a_proxy_has_its_place() {
     }
 }
 
+/// While the proxy has the request the engine's steps of others delay it as well.
+#[test]
+fn the_queue_begins_where_the_proxy_read() {
+    for service in [PROXY_SERVICE, SERVICE] {
+        let mut news = news(service);
+        let at = news.iter().position(|news| matches!(news, Tracked::Step { .. })).unwrap();
+        news.insert(at, step(ENGINE, 102, 118));
+        let record = one(news);
+        let stage = |name: &str| (1e3 * record.stages[name]).round();
+        assert_eq!((stage("preprocess_s"), stage("queue_s")), (4.0, 16.0), "{service:?}");
+    }
+}
+
 /// Without steps, what is known of the stages before and behind the server is said as bounds.
 #[test]
 fn without_steps_the_time_of_a_proxy_is_a_bound() {

@@ -24,7 +24,7 @@ impl Requests {
 
     /// Assigns steps to a request that is over.
     pub(super) fn settle(&mut self, exchange: &Exchange, live: &Live) -> Assignment {
-        let Self { live: all, services, scratch, .. } = self;
+        let Self { live: all, services, scratch, nesting, .. } = self;
         let Some(service) = services.get_mut(live.service) else { return Assignment::default() };
         let (Some(_), Some(read), Some(end)) =
             (exchange.first_byte_in_ns, live.read_ns.or(exchange.read_done_ns), exchange.last_byte_out_ns)
@@ -37,6 +37,11 @@ impl Requests {
         times.sort_unstable();
         let found = assign(Question { exchange, live, read, end, times: &times }, service, scratch);
         let mut assignment = found.assignment;
+        // The time that it waits for the engine begins where its client's request was read, as its stages do.
+        let front = exchange.id.and_then(|id| nesting.outermost(id)).and_then(|outer| all.get(&outer)?.read_ns);
+        if let Some((from, process)) = front.filter(|from| *from < read).zip(service.processes.get(&found.pid)) {
+            assignment.queue_from(from, &process.log);
+        }
         let hazy = service.blurred(read);
         let others = || service.live.iter().filter_map(|(_, id)| all.get(id));
         if let Some(process) = service.processes.get_mut(&found.pid).filter(|_| !found.own.is_empty()) {
