@@ -4,6 +4,8 @@
 //! that the cost is linear in the number of records: the rate must not fall with the length. With
 //! `PIPELINE_RECORDING=FILE` another recording is taken.
 
+#![expect(missing_docs, reason = "criterion's macro makes a function without any")]
+
 use std::{
     fs::File,
     hint::black_box,
