@@ -82,13 +82,21 @@ impl Lags {
     }
 
     /// Only a thousandth of what was learned takes longer, ns; `None` while little was.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number of at most minutes")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number of at most minutes"
+    )]
     pub(crate) fn longest(&self) -> Option<u64> {
         self.quantile(0.999).map(|i| floor_ns(i + 1) as u64)
     }
 
     /// Only a hundredth of what was learned takes less, ns; 0 while little was.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number of at most minutes")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number of at most minutes"
+    )]
     pub(crate) fn shortest(&self) -> u64 {
         self.quantile(0.01).map_or(0, |i| floor_ns(i) as u64)
     }

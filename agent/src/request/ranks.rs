@@ -6,19 +6,23 @@
 
 use std::collections::BTreeMap;
 
-use super::{service::Process, step::StepInfo};
+use super::{
+    service::Process,
+    step::{StepInfo, StepLog},
+};
 
 /// Pairs of processes that are compared; a service has at most 64 processes, all of which may be ranks.
 const PAIRS_KEPT: usize = 2048;
 /// Steps compared before anything is said.
 const ENOUGH: f64 = 8.0;
 /// Share of steps in company from which two processes are ranks. Two replicas under the same load, whose steps begin and
-/// end within a quarter of a step of each other by chance, come to less than a half.
+/// end within a sixth of a step of each other by chance, come to a third; each prompt shifts one against the other.
 const SHARE: f64 = 0.8;
 /// With so many compared, older ones count half: an engine may be restarted with another layout.
 const WINDOW: f64 = 256.0;
-/// Ranks begin and end a step within this part of its length.
-const TOLERANCE: u64 = 4;
+/// Ranks begin and end a step within this part of its own time: from the end of the one before it, where two are in
+/// flight. Within a part of its whole length, which is twice that, the steps of any two busy engines would be.
+const TOLERANCE: u64 = 6;
 /// However short the step is, a scheduler may keep a rank for this long, ns.
 const LEAST_TOLERANCE_NS: u64 = 300_000;
 
@@ -54,7 +58,9 @@ impl Ranks {
     /// A step of `pid` is about to be told: the one before it is compared. False when there was no room for a pair.
     pub(crate) fn told(&mut self, pid: u32, processes: &BTreeMap<u32, Process>) -> bool {
         let log = processes.get(&pid).map(|process| &process.log);
-        let before = log.and_then(|log| Some(log.get(log.len().checked_sub(1)?)));
+        let last = |log: &StepLog, back| Some(log.get(log.len().checked_sub(back)?));
+        let before = log.and_then(|log| last(log, 1));
+        let since = log.and_then(|log| last(log, 2)).map_or(0, |step| step.end);
         let Some(step) = before.filter(|_| processes.len() > 1) else { return true };
         let mut room = true;
         for (&other, process) in processes.iter().filter(|(other, _)| **other != pid) {
@@ -64,7 +70,7 @@ impl Ranks {
                 room &= self.pairs.len() < PAIRS_KEPT;
             }
             if room {
-                self.pairs.entry(key).or_default().count(in_company(step, process));
+                self.pairs.entry(key).or_default().count(in_company(step, since, process));
             }
         }
         room
@@ -92,9 +98,10 @@ impl Ranks {
     }
 }
 
-/// Some step of the process began and ended when this one did.
-fn in_company(step: StepInfo, process: &Process) -> bool {
-    let tolerance = (step.end.saturating_sub(step.begin) / TOLERANCE).max(LEAST_TOLERANCE_NS);
+/// Some step of the process began and ended when this one did, the one before which ended at `since`.
+fn in_company(step: StepInfo, since: u64, process: &Process) -> bool {
+    let own = step.end.saturating_sub(step.begin.max(since));
+    let tolerance = (own / TOLERANCE).max(LEAST_TOLERANCE_NS);
     let log = &process.log;
     let from = log.ended_by(step.end.saturating_sub(tolerance + 1));
     let to = log.ended_by(step.end.saturating_add(tolerance));
@@ -136,6 +143,11 @@ mod tests {
         (0..count).map(step).collect()
     }
 
+    /// Steps of 8 ms each, launched while the one before runs.
+    fn in_flight(from: u64) -> Vec<(u64, u64)> {
+        (0..40).map(|i| (from + i * 8 * MS, from + (i + 2) * 8 * MS)).collect()
+    }
+
     #[test]
     fn ranks_are_told_from_replicas() {
         let alone: Vec<_> = engine(0, 20, 0);
@@ -148,6 +160,8 @@ mod tests {
                 vec![engine(0, 40, 0), (0..90).map(|i| (i * 6 * MS, i * 6 * MS + 5 * MS)).collect()],
                 false,
             ),
+            ("replicas with two in flight", vec![in_flight(0), in_flight(3 * MS)], false),
+            ("ranks with two in flight", vec![in_flight(0), in_flight(MS / 3)], true),
             ("one after the other", vec![alone.clone(), engine(1_000 * MS, 20, 0)], false),
         ];
         for (name, processes, want) in cases {

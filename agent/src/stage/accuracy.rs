@@ -247,8 +247,7 @@ fn bounds_where_nothing_better_is_known() {
 #[test]
 fn what_else_the_gpu_does() {
     type Disturb = fn(Run) -> Run;
-    let kinds: [(&str, Disturb); 2] =
-        [("dummy steps", with_dummies), ("background work", with_background)];
+    let kinds: [(&str, Disturb); 2] = [("dummy steps", with_dummies), ("background work", with_background)];
     for clients in CLIENTS {
         for ((name, disturb), streaming) in kinds.into_iter().flat_map(|kind| [(kind, 100), (kind, 0)]) {
             let plan = Plan { clients, streaming, chunks: 2, think_us: 20_000, ..PLAN };

@@ -252,7 +252,8 @@ fn several_gpu_processes() {
     assert_eq!(ranks(false).confidence, Some(Confidence::Estimated), "output rank");
     let unclear = ranks(true);
     assert_eq!(unclear.confidence, Some(Confidence::Bounded));
-    let prefill = unclear.stage_bounds["prefill_s"].map(|seconds| Duration::from_secs_f64(seconds).as_millis());
+    let prefill =
+        unclear.stage_bounds["prefill_s"].map(|seconds| Duration::from_secs_f64(seconds).as_millis());
     assert_eq!(prefill, [34, 35], "whichever of the two it was");
     assert!(!unclear.stages.contains_key("prefill_s"), "a bound is no stage");
 }

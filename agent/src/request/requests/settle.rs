@@ -38,8 +38,11 @@ impl Requests {
         let found = assign(Question { exchange, live, read, end, times: &times }, service, scratch);
         let mut assignment = found.assignment;
         // The time that it waits for the engine begins where its client's request was read, as its stages do.
-        let front = exchange.id.and_then(|id| nesting.outermost(id)).and_then(|outer| all.get(&outer)?.read_ns);
-        if let Some((from, process)) = front.filter(|from| *from < read).zip(service.processes.get(&found.pid)) {
+        let front =
+            exchange.id.and_then(|id| nesting.outermost(id)).and_then(|outer| all.get(&outer)?.read_ns);
+        if let Some((from, process)) =
+            front.filter(|from| *from < read).zip(service.processes.get(&found.pid))
+        {
             assignment.queue_from(from, &process.log);
         }
         let hazy = service.blurred(read);
