@@ -20,6 +20,7 @@ mod older;
 mod placement;
 mod prometheus;
 mod secrecy;
+mod services;
 mod verified;
 mod ways;
 
@@ -89,6 +90,7 @@ const TESTS: &[(&str, Test)] = &[
     ("placement_late", placement::late),
     ("placement_late_by_nvml", placement::late_by_nvml),
     ("placement_instance", placement::instance),
+    ("many_builds", services::many_builds),
     ("late_reader", network::late_reader),
     ("slow_client", network::slow_client),
     ("network_timing_off", network::off),
