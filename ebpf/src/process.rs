@@ -51,13 +51,25 @@ pub(crate) fn process_fork(ctx: RawTracePointContext) -> u32 {
 fn fork(ctx: &RawTracePointContext) -> Outcome {
     let parent = Task::current();
     let bits = scope_of(parent.tgid());
+    let child = new_process(ctx.arg(1)).ok_or(Stop::Quiet)?;
+    bury(child)?;
     if bits == 0 {
         return Err(Stop::Quiet);
     }
-    let child = new_process(ctx.arg(1)).ok_or(Stop::Quiet)?;
     SCOPE.insert(child, bits & !SCOPE_PATHS, 0).map_err(|_| Counter::MapFull)?;
     cuda::inherit(parent.tgid(), child);
     emit(Kind::Fork, parent, child, 0)
+}
+
+/// A number that is given to a new process is nobody else's any more: who had it has ended, and was taken for living and
+/// marked as watched by a look at /proc that came later.
+#[inline(always)]
+fn bury(number: u32) -> Outcome {
+    if scope_of(number) == 0 {
+        return Ok(());
+    }
+    let _ = SCOPE.remove(number);
+    emit(Kind::Exit, Task::leader(number), 0, 0)
 }
 
 /// The tgid of a new task, if it is a process and not another thread of its parent.

@@ -128,6 +128,12 @@ impl Output {
         self.listen_on(listening);
         for seen in &changes.new {
             self.watch(seen.pid);
+            // It may have ended before that, where nobody could see the end of a watched process.
+            let now = scanner.procfs().stat(seen.pid).ok();
+            if now.is_none_or(|now| now.start_ticks != seen.start_ticks) {
+                let _absent = self.maps.scope.remove(&seen.pid);
+                self.emit(&Observation::ProcessGone { pid: seen.pid, start_ticks: seen.start_ticks });
+            }
         }
         if changed {
             self.assigned =
