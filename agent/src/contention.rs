@@ -130,7 +130,7 @@ struct Longest {
 
 impl Longest {
     fn add(&mut self, step_ns: u64, at_ns: u64) {
-        if at_ns > self.since_ns + MEMORY_NS {
+        if at_ns > self.since_ns.saturating_add(MEMORY_NS) {
             *self = Self { since_ns: at_ns, now_ns: 0, before_ns: self.now_ns };
         }
         self.now_ns = self.now_ns.max(step_ns);

@@ -214,7 +214,7 @@ impl Coverage {
         let draws = there.iter().any(|one| computing.iter().all(|other| other.pid != one.pid));
         let is_at_work = |one: &&DeviceProcess| {
             let last_ns = self.processes.get(&one.pid).and_then(|process| process.last_ns);
-            last_ns.is_some_and(|last_ns| last_ns + QUIET_NS > at_ns)
+            last_ns.is_some_and(|last_ns| last_ns.saturating_add(QUIET_NS) > at_ns)
         };
         let others_explain = computing.len() > 1 && computing.iter().any(is_at_work);
         if usage.utilization_percent == Some(0) || draws || others_explain {

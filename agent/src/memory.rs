@@ -185,7 +185,8 @@ impl Ledgers {
         if self.processes.len() < MAX_PROCESSES {
             return true;
         }
-        let is_gone = |(_, p): &(&u32, &Process)| p.start_ticks == 0 && p.last_ns + SILENT_NS < now_ns;
+        let is_gone =
+            |(_, p): &(&u32, &Process)| p.start_ticks == 0 && p.last_ns.saturating_add(SILENT_NS) < now_ns;
         let gone = self.processes.iter().find(is_gone).map(|(&pid, _)| pid);
         if let Some(pid) = gone {
             self.end(pid, now_ns, from);
@@ -341,7 +342,8 @@ impl Ledgers {
         for (place, book) in process.books.iter().filter_map(|book| Some((book.place?, book))) {
             let held = i64::try_from(book.held()).unwrap_or(i64::MAX);
             // The driver clears up some time around the end.
-            let during = Span { begin_ns: now_ns.saturating_sub(CLEAR_NS), end_ns: now_ns + CLEAR_NS };
+            let during =
+                Span { begin_ns: now_ns.saturating_sub(CLEAR_NS), end_ns: now_ns.saturating_add(CLEAR_NS) };
             self.moved(place, during, -held);
         }
         self.sights.remove(&Place::Process(pid));

@@ -153,7 +153,7 @@ impl Occupancy {
         if now_ns < self.next_round_ns {
             return;
         }
-        self.next_round_ns = now_ns + ROUND_NS;
+        self.next_round_ns = now_ns.saturating_add(ROUND_NS);
         self.judge();
         self.place(now_ns, devices, health);
         self.compare(health, |matrix, health| matrix.evaluate(now_ns, health));

@@ -92,7 +92,8 @@ impl Storms {
 
     /// Memory was given back.
     pub(super) fn freed(&mut self, tid: u32, bytes: u64, at_ns: u64) {
-        let in_time = |storm: &&mut Pending| storm.tid == tid && at_ns <= storm.last_ns + WINDOW_NS;
+        let in_time =
+            |storm: &&mut Pending| storm.tid == tid && at_ns <= storm.last_ns.saturating_add(WINDOW_NS);
         for storm in self.pending.iter_mut().filter(in_time) {
             storm.frees += 1;
             storm.freed = storm.freed.saturating_add(bytes);
@@ -102,7 +103,10 @@ impl Storms {
     /// An allocation succeeded: the storm that it ends.
     pub(super) fn succeeded(&mut self, pid: u32, tid: u32, bytes: u64, at_ns: u64) -> Option<(Place, Storm)> {
         let is_it = |storm: &Pending| storm.tid == tid && storm.requested == bytes;
-        let at = self.pending.iter().position(|storm| is_it(storm) && at_ns <= storm.last_ns + WINDOW_NS)?;
+        let at = self
+            .pending
+            .iter()
+            .position(|storm| is_it(storm) && at_ns <= storm.last_ns.saturating_add(WINDOW_NS))?;
         let mut storm = self.pending.remove(at);
         if storm.frees < MIN_FREES {
             return None;

@@ -69,7 +69,7 @@ pub struct Neighbours {
 impl Neighbours {
     /// Looks who is where.
     pub(super) fn look(&mut self, processes: &BTreeMap<u32, Process>, wall_ns: u64, now_ns: u64) {
-        let is_there = |process: &&Process| process.last_ns + ACTIVE_NS > now_ns;
+        let is_there = |process: &&Process| process.last_ns.saturating_add(ACTIVE_NS) > now_ns;
         let of = |role| {
             let there = processes.iter().filter(move |(_, process)| process.role == role);
             there.filter(move |(_, process)| is_there(process))

@@ -262,8 +262,9 @@ impl Links {
 
     /// Drops what has waited too long for a connection.
     pub(super) fn expire(&mut self, now: &Header, out: &mut Vec<Vec<u8>>) {
-        let late =
-            |ssl: &Ssl| ssl.waiting.front().is_some_and(|chunk| chunk.time_ns + PATIENCE_NS < now.time_ns);
+        let late = |ssl: &Ssl| {
+            ssl.waiting.front().is_some_and(|chunk| chunk.time_ns.saturating_add(PATIENCE_NS) < now.time_ns)
+        };
         for key in std::mem::take(&mut self.unlinked) {
             while self.ssls.get(&key).is_some_and(late) {
                 let header = Header { tgid: key.0, ..*now };
