@@ -29,7 +29,7 @@ pub(super) struct Class {
 impl Class {
     /// The class of a step; `None` for one without launches, of which a wait can be of any length.
     pub(super) fn of(work: &Work, graph: u64) -> Option<Self> {
-        (work.launches + work.graphs > 0).then(|| Self {
+        (work.launches > 0 || work.graphs > 0).then(|| Self {
             launches: half_octave(work.launches),
             graphs: half_octave(work.graphs),
             graph,

@@ -139,7 +139,7 @@ impl Process {
     pub(super) fn step(&mut self, alone: bool, step: &cuda::Step, health: &mut Health) {
         let end = step.header.time_ns;
         self.last_ns = self.last_ns.max(end);
-        if step.work.launches + step.work.graphs > 0 {
+        if step.work.launches > 0 || step.work.graphs > 0 {
             self.steps += 1;
             if self.late_steps >= ROLE_STEPS {
                 self.late_steps /= 2;
