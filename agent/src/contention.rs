@@ -193,7 +193,8 @@ impl Matrix {
         for ((other, after), (_, before)) in self.shared(pid, begin, end).into_iter().zip(known) {
             let ns = after - before;
             if let Some(party) = self.parties.get_mut(&other).filter(|_| ns > 0) {
-                *self.late.entry((pid.min(other), pid.max(other))).or_default() += ns;
+                let late = self.late.entry((pid.min(other), pid.max(other))).or_default();
+                *late = late.saturating_add(ns);
                 party.doubt(ns, health);
             }
         }
@@ -242,7 +243,8 @@ impl Matrix {
         overlaps
             .extend(std::mem::take(&mut self.late).into_iter().map(|((one, other), ns)| (one, other, ns)));
         for &(one, other, ns) in &overlaps {
-            *self.overlaps.entry((one, other)).or_default() += ns;
+            let overlap = self.overlaps.entry((one, other)).or_default();
+            *overlap = overlap.saturating_add(ns);
         }
         self.done_ns = until;
         let old = until.saturating_sub(MAX_PATIENCE_NS);
@@ -319,7 +321,7 @@ impl Party {
     /// A step was compared.
     fn count(&mut self, ns: u64) {
         self.compared += 1;
-        self.compared_ns += ns;
+        self.compared_ns = self.compared_ns.saturating_add(ns);
         if self.compared.is_multiple_of(LATE_STEPS) {
             self.compared_ns /= 2;
             self.late_ns /= 2;
@@ -328,7 +330,7 @@ impl Party {
 
     /// So much of the time that was compared was in company nobody knew of.
     fn doubt(&mut self, ns: u64, health: &mut Health) {
-        self.late_ns += ns;
+        self.late_ns = self.late_ns.saturating_add(ns);
         if self.late_ns * 100 > self.compared_ns * LATE_PERCENT && !self.classes.is_empty() {
             self.classes.clear();
             (self.compared_ns, self.late_ns) = (0, 0);

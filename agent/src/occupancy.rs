@@ -245,15 +245,16 @@ impl Occupancy {
                 let name = lane.place.as_ref().map(|place| place.device.clone());
                 let mut ns = 0;
                 while let Some(step) = lane.next(name.is_some(), given_up) {
-                    ns += if let Some(matrix) = matrix(matrices, name.as_deref()) {
+                    let more = if let Some(matrix) = matrix(matrices, name.as_deref()) {
                         matrix.add(*pid, process::begin(&step), &step, health)
                     } else {
                         health.limit("steps_without_device");
-                        step.header.time_ns - process::begin(&step)
+                        step.header.time_ns.saturating_sub(process::begin(&step))
                     };
+                    ns = more.saturating_add(ns);
                 }
                 if ns > 0 {
-                    lane.active_ns += ns;
+                    lane.active_ns = lane.active_ns.saturating_add(ns);
                     let device = name.unwrap_or_else(|| UNKNOWN.to_owned());
                     let is_inferred = lane.place.as_ref().is_some_and(|place| place.known.is_inferred());
                     let key = (device, process.role, process.workload.clone(), is_inferred);
@@ -331,7 +332,8 @@ fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, others: impl Fn(Option<K>) -
             .filter(|key| has_room(key, MAX_LABELS + MAX_DEVICES))
             .unwrap_or_else(|| others(None))
     };
-    *sums.entry(key).or_default() += ns;
+    let sum = sums.entry(key).or_default();
+    *sum = sum.saturating_add(ns);
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl RareCalls {
         let Some(kind) = RareKind::of(rare.class) else { return };
         let end_ns = rare.header.time_ns;
         self.count += 1;
-        self.total_ns += end_ns.saturating_sub(rare.enter_ns);
+        self.total_ns = self.total_ns.saturating_add(end_ns.saturating_sub(rare.enter_ns));
         if matches!(kind, RareKind::ModuleLoad | RareKind::LibraryLoad | RareKind::Link) {
             if self.loads.len() == LOADS {
                 self.loads.pop_front();

@@ -74,8 +74,8 @@ impl Counts {
         self.failed_frees += other.failed_frees;
         self.captured += other.captured;
         self.unsized_imports += other.unsized_imports;
-        self.alloc_ns += other.alloc_ns;
-        self.free_ns += other.free_ns;
+        self.alloc_ns = self.alloc_ns.saturating_add(other.alloc_ns);
+        self.free_ns = self.free_ns.saturating_add(other.free_ns);
     }
 }
 
@@ -121,21 +121,21 @@ impl Book {
     pub(super) fn add(&mut self, kind: Kind, bytes: u64) {
         self.live[kind as usize] = self.live[kind as usize].saturating_add(bytes);
         if kind.is_held() {
-            self.moved += signed(bytes);
+            self.moved = self.moved.saturating_add(signed(bytes));
         }
     }
 
     pub(super) fn sub(&mut self, kind: Kind, bytes: u64) {
         self.live[kind as usize] = self.live[kind as usize].saturating_sub(bytes);
         if kind.is_held() {
-            self.moved -= signed(bytes);
+            self.moved = self.moved.saturating_sub(signed(bytes));
         }
     }
 
     /// A pool of the context holds another amount than before.
     pub(super) fn pool(&mut self, before: u64, after: u64) {
-        self.pool_reserved = (self.pool_reserved + after).saturating_sub(before);
-        self.moved += signed(after) - signed(before);
+        self.pool_reserved = self.pool_reserved.saturating_add(after).saturating_sub(before);
+        self.moved = self.moved.saturating_add(signed(after)).saturating_sub(signed(before));
     }
 
     /// By how much [`Book::held`] has changed since the last time.

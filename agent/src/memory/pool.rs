@@ -60,7 +60,7 @@ impl Pools {
     /// Takes from a pool: which one that is, its context's place, and its change.
     pub(super) fn take(&mut self, handle: u64, book: u16, bytes: u64) -> (u16, u16, Change) {
         let pool = self.find(handle, book);
-        pool.live += bytes;
+        pool.live = pool.live.saturating_add(bytes);
         let change = pool.set(pool.reserved.max(pool.live));
         let (handle, book) = (pool.handle, pool.book);
         let at = self.pools.iter().position(|p| p.handle == handle && p.book == book && !p.is_destroyed);

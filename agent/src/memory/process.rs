@@ -229,9 +229,9 @@ impl Process {
         let took = call.header.time_ns.saturating_sub(call.enter_ns);
         let counts = &mut self.at(book).counts;
         if allocates(class).is_some() {
-            counts.alloc_ns += took;
+            counts.alloc_ns = counts.alloc_ns.saturating_add(took);
         } else if frees(class) {
-            counts.free_ns += took;
+            counts.free_ns = counts.free_ns.saturating_add(took);
             counts.frees += u64::from(matches!(effect, Effect::Freed(_)));
         }
         match effect {

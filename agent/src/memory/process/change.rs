@@ -26,7 +26,10 @@ impl Process {
                 self.is_capped |= !beside.has_room;
             }
             Class::UnmapRange => return self.unmap(call),
-            Class::ReserveRange => self.at(book).reserved_addresses += call.bytes,
+            Class::ReserveRange => {
+                let book = self.at(book);
+                book.reserved_addresses = book.reserved_addresses.saturating_add(call.bytes);
+            }
             Class::FreeRange => {
                 let book = self.at(book);
                 book.reserved_addresses = book.reserved_addresses.saturating_sub(call.bytes);
