@@ -252,8 +252,11 @@ impl Service {
     /// Takes the steps that no request can claim any more; of ranks those of the one that requests are given to.
     pub(crate) fn take_over(&mut self) -> impl Iterator<Item = Told> {
         let over = std::mem::take(&mut self.over);
-        let all: Vec<_> = self.processes.iter().map(|(pid, p)| (*pid, p.log.returns_data)).collect();
-        let engines = if over.is_empty() { Vec::new() } else { self.ranks.engines(&all) };
+        // Asked for with each event, and mostly there is none.
+        let asked = if over.is_empty() { 0 } else { self.processes.len() };
+        let all: Vec<_> =
+            self.processes.iter().take(asked).map(|(pid, p)| (*pid, p.log.returns_data)).collect();
+        let engines = self.ranks.engines(&all);
         let follows = move |pid: u32| all.iter().any(|one| one.0 == pid) && !engines.contains(&pid);
         over.into_iter().filter(move |told| !follows(told.pid))
     }
