@@ -17,12 +17,12 @@
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
 //! | 5 | [`versions`] | names of models | their versions, where nothing else tells them |
 //! | 5 | [`contention`], [`role`], [`occupancy`] | steps by device | who is on it, what for, and in whose way |
-//! | 6 | `diagnose` | requests over time | findings (not yet) |
+//! | 6 | [`diagnose`] | requests over time | findings, changes, and what is usual |
 //! | 7 | [`export`] | results | JSON, metrics, HTTP |
 //!
 //! Invariants:
 //! - A module imports only values of modules before it. `cargo xtask tidy` checks it.
-//! - [1b] to [5] and [`pipeline`] do no I/O, read no clock, take no lock and know no async: time comes from events.
+//! - [1b] to [6] and [`pipeline`] do no I/O, read no clock, take no lock and know no async: time comes from events.
 //!   So a recording replays to the same bytes the live run gave.
 //! - [`pipeline::Pipeline`] is the only owner of state; exporters read what it hands out.
 //! - Payload bytes are masked in place as they are parsed (`track::mask`): nothing behind [`track`], and no
@@ -37,6 +37,7 @@ pub mod contention;
 pub mod coverage;
 pub mod decode;
 pub mod device;
+pub mod diagnose;
 pub mod export;
 pub mod health;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! The loop's body over one closed enum of events, and the only owner of the core's state.
 
 mod delivery;
+mod diagnosis;
 mod gpus;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use crate::{
     coverage::Coverage,
     decode::{Event, blank, decode},
     device::Devices,
+    diagnose::{Diagnosis, Sight},
     health::Health,
     memory::{self, Incident, Ledgers, Sources},
     occupancy::{Occupancy, View},
@@ -86,6 +88,9 @@ pub struct Pipeline {
     coverage: Coverage,
     requests: Requests,
     deliveries: Deliveries,
+    diagnosis: Diagnosis,
+    /// Time of the last record, ns.
+    now_ns: u64,
     /// What services moved over the network, by name.
     moved: BTreeMap<String, Traffic>,
     versions: Vec<Rule>,
@@ -105,6 +110,8 @@ impl Pipeline {
             coverage: Coverage::default(),
             requests: Requests::new(),
             deliveries: Deliveries::default(),
+            diagnosis: Diagnosis::default(),
+            now_ns: 0,
             moved: BTreeMap::new(),
             versions: Vec::new(),
             tracked: Vec::new(),
@@ -121,10 +128,13 @@ impl Pipeline {
 
     /// Takes one record, masks its payload in place, and appends what became final to `out`.
     pub fn process(&mut self, record: &mut [u8], out: &mut Vec<Output>) {
+        let before = out.len();
         self.health.seen += 1;
+        self.now_ns = self.now_ns.max(diagnosis::time_of(record));
         match decode(record) {
             Ok(event) => {
                 self.health.decoded += 1;
+                diagnosis::event(&mut self.diagnosis, &event, &mut self.health);
                 self.devices.observe(&event, &mut self.health);
                 self.occupancy.observe(&event, &mut self.health);
                 self.coverage.observe(&event, &mut self.health);
@@ -167,6 +177,9 @@ impl Pipeline {
         }
         // Its room is used again.
         self.tracked = news;
+        for output in &out[before..] {
+            diagnosis::output(&mut self.diagnosis, output, self.now_ns, &mut self.health);
+        }
     }
 
     fn name_versions(&self, out: &mut [Output]) {
@@ -195,10 +208,38 @@ impl Pipeline {
                 self.count_moved();
                 let wall_ns = self.tracker.wall_ns(now_ns);
                 self.occupancy.tick(now_ns, wall_ns, &self.devices, &mut self.health);
+                self.diagnose(now_ns, wall_ns);
             }
             Some(Time::End(now_ns)) => self.occupancy.end(now_ns, &self.devices, &mut self.health),
             None => {}
         }
+    }
+
+    /// What was found, the time line, and what is usual.
+    pub fn diagnosis(&self) -> &Diagnosis {
+        &self.diagnosis
+    }
+
+    /// Takes up what was usual before a restart; `false` where that is of another format.
+    pub fn restore(&mut self, state: crate::diagnose::SavedState) -> bool {
+        self.diagnosis.restore(state)
+    }
+
+    fn diagnose(&mut self, now_ns: u64, wall_ns: Option<u64>) {
+        if !self.diagnosis.is_due(now_ns) {
+            return;
+        }
+        let (in_flight, waiting) = (self.in_flight(), self.waiting());
+        let sight = Sight {
+            now_ns,
+            wall_ns,
+            devices: &self.devices,
+            occupancy: self.occupancy.view(),
+            coverage: &self.coverage,
+            in_flight: &in_flight,
+            waiting: &waiting,
+        };
+        self.diagnosis.tick(sight, &mut self.health);
     }
 
     /// While their services are known by name.

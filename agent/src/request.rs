@@ -27,4 +27,5 @@ pub use assign::{Assignment, Forward, Range};
 pub use queue::Waiting;
 pub use record::RequestRecord;
 pub use requests::{Ended, Inner, Requests, Settled};
+pub(crate) use step::StepInfo;
 pub use told::{StepRecord, Told};

@@ -52,6 +52,11 @@ impl StepInfo {
         let bounded = unknown || step.flags & cuda::STEP_FIRST_BOUNDED != 0;
         Some(Self { begin, end, tid: step.header.tid, bounded, ..Self::default() })
     }
+
+    /// From first launch to result.
+    pub(crate) fn seconds(self) -> f64 {
+        self.end.saturating_sub(self.begin) as f64 / 1e9
+    }
 }
 
 /// The steps of one process, oldest first, sorted by `end`.

@@ -35,7 +35,24 @@ const LAYERS: &[Layer] = &[
         may_import: &["health", "decode", "device", "placement", "request", "contention", "role"],
         pure: true,
     },
-    Layer { name: "diagnose", may_import: &["health", "decode", "track", "request", "stage"], pure: true },
+    Layer {
+        name: "diagnose",
+        may_import: &[
+            "health",
+            "decode",
+            "device",
+            "memory",
+            "placement",
+            "coverage",
+            "track",
+            "request",
+            "stage",
+            "contention",
+            "role",
+            "occupancy",
+        ],
+        pure: true,
+    },
     Layer {
         name: "pipeline",
         may_import: &[

@@ -1,0 +1,85 @@
+//! The rules: one file each, one row here.
+//!
+//! A rule looks at one subject (a model of a service, a service, or the node) and says whether its fingerprint is there,
+//! with the numbers. It keeps nothing: that a finding opens, stays, and closes is decided in [`super::watch`].
+
+use super::{
+    case::{Case, Sign},
+    feature::Feature,
+    finding::Kind,
+};
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Each model of each service.
+    Model,
+    /// Each service.
+    Service,
+}
+
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// Name, as in findings and metrics.
+    pub name: &'static str,
+    /// What it finds.
+    pub kind: Kind,
+    /// Fingerprint, in a sentence.
+    pub help: &'static str,
+    /// Where to look next.
+    pub next: &'static str,
+    pub(super) scope: Scope,
+    /// Times that such a cause makes longer: what they gain is what it explains.
+    pub(super) claims: &'static [Feature],
+    /// One look is enough: it was seen, not concluded from a distribution.
+    pub(super) immediate: bool,
+    pub(super) check: fn(&Case<'_>) -> Option<Sign>,
+}
+
+macro_rules! rules {
+    ($($name:ident,)*) => {
+        $(mod $name;)*
+
+        /// All rules.
+        pub static RULES: &[Rule] = &[$($name::RULE,)*];
+    };
+}
+
+rules! {
+    gpu_contention,
+    memory_fragmentation,
+    memory_exhaustion,
+    alloc_stall,
+    queue_buildup,
+    input_drift,
+    output_drift,
+    cold_start,
+    kernel_recompile,
+    prefill_blocks_decode,
+    host_bound,
+    event_loop_stall,
+    cpu_throttled,
+    thermal_or_power_throttle,
+    postprocess_backpressure,
+    slow_client,
+    upstream_stall,
+    rank_straggler,
+    timeout_share_rising,
+    error_class_spike,
+    capacity_knee_passed,
+    wrong_gpu_model_mix,
+    blind_spot,
+}
+
+/// The stages that whatever slows an engine makes longer.
+const ENGINE: &[Feature] = &[Feature::Queue, Feature::Prefill, Feature::Decode, Feature::Forward];
+
+/// Those that look at models, or those that look at services.
+pub(super) fn of(model: bool) -> impl Iterator<Item = &'static Rule> {
+    let scope = if model { Scope::Model } else { Scope::Service };
+    RULES.iter().filter(move |rule| rule.scope == scope)
+}
+
+#[cfg(test)]
+mod tests;
