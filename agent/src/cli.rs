@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod diagnose;
 mod doctor;
 mod failure;
 mod gpu;
@@ -13,6 +14,7 @@ mod requests;
 mod run;
 mod setup;
 mod show;
+mod state;
 mod summary;
 mod table;
 
@@ -53,6 +55,10 @@ enum Command {
     Requests(requests::Args),
     /// Print the GPUs that a running daemon sees: their use, how they fare, and who is on them.
     Gpu(gpu::Args),
+    /// Print what a running daemon found: why requests are slow or fail, with the evidence; exits 1 when a finding goes on.
+    Diagnose(diagnose::Args),
+    /// Print what changed on the node: processes, neighbours, models, kernels, devices.
+    Changes(diagnose::Args),
     /// Write a recording for `replay`: a daemon run without the HTTP API.
     Record {
         /// The file; replaced if it exists.
@@ -76,6 +82,9 @@ enum Command {
         /// The steps of its engines and how many requests were in each, one JSON record a line, in place of requests.
         #[arg(long, conflicts_with = "json")]
         steps: bool,
+        /// What was found, one JSON record a line, in place of requests.
+        #[arg(long, conflicts_with_all = ["json", "steps"])]
+        findings: bool,
     },
     /// Tell what this host allows, and what each gap costs; exits 1 when something is missing.
     Doctor {
@@ -146,7 +155,11 @@ fn dispatch(command: Command) -> Outcome {
         Command::Requests(args) => requests::requests(&args),
         Command::Gpu(args) => gpu::gpu(&args),
         Command::Record { file, seconds, scope, listen } => run::record(file, seconds, &scope, listen),
-        Command::Replay { file, json, steps } => replay::replay(&file, json, steps),
+        Command::Diagnose(args) => diagnose::diagnose(&args),
+        Command::Changes(args) => diagnose::changes(&args),
+        Command::Replay { file, json, steps, findings } => {
+            replay::replay(&file, replay::Form::of(json, steps, findings))
+        }
         Command::Doctor { scope } => doctor::doctor(&scope),
         Command::Check { strict, scope } => check::check(strict, &scope),
         Command::Config { command: ConfigCommand::Show { scope, listen, comments } } => {

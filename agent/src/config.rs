@@ -129,6 +129,8 @@ pub struct Config {
     pub version_rules: Vec<Rule>,
     /// Size at which a recording stops, bytes.
     pub recording_max_bytes: u64,
+    /// File that keeps what is usual over a restart; none when absent.
+    pub state_file: Option<PathBuf>,
 }
 
 /// Why there is no configuration. Every message names the file or the key.
@@ -256,6 +258,7 @@ impl Config {
             batch_ranges: Vec::new(),
             version_rules: Vec::new(),
             recording_max_bytes: 0,
+            state_file: None,
         }
     }
 }

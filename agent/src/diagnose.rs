@@ -100,6 +100,7 @@ pub struct Diagnosis {
     /// Records seen and lost by the kernel side, as told at the last looks.
     losses: around::Losses,
     last_look_ns: u64,
+    looks: u64,
     /// When the first process was seen.
     first_ns: Option<u64>,
     /// What a file told, until the subject is met.
@@ -230,6 +231,12 @@ impl Diagnosis {
         self.look(now, health);
         self.forget_silent(now);
         self.last_look_ns = sight.now_ns;
+        self.looks += 1;
+    }
+
+    /// How often everything was looked at: nothing that is told changes in between.
+    pub fn looks(&self) -> u64 {
+        self.looks
     }
 
     fn look(&mut self, now: Now, health: &mut Health) {

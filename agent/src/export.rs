@@ -5,6 +5,7 @@
 //! own, and no reader can make the writer wait.
 
 pub mod coverage;
+pub mod findings;
 pub mod gpus;
 pub mod http;
 pub mod json;

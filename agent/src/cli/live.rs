@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,10 +18,10 @@ use std::{
 use wire::socket::SockId;
 use zerocopy::FromBytes as _;
 
-use super::recorder::Recorder;
+use super::{recorder::Recorder, state::Keeper};
 use crate::{
     decode::{Observation, meaningful},
-    export::{Export, process, snapshot::Snapshot},
+    export::{Export, findings::Diagnosed, process, snapshot::Snapshot},
     health::NvmlHealth,
     pipeline::{Output, Pipeline},
     probe,
@@ -133,6 +134,8 @@ pub(super) struct Live<R, H> {
     pub(super) nvml: NvmlHealth,
     /// Records that the kernel side had to drop, as far as it was said.
     pub(super) lost: u64,
+    /// What was found at the last look.
+    pub(super) diagnosed: Arc<Diagnosed>,
 }
 
 impl<R: Ring, H: Host> Live<R, H> {
@@ -149,6 +152,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             status,
             nvml,
             lost: 0,
+            diagnosed: Arc::default(),
         }
     }
 
@@ -210,6 +214,8 @@ impl<R: Ring, H: Host> Live<R, H> {
         self.ticks += 1;
         // What `kill -9` can cost a recording is what came since.
         self.core.recorder.flush();
+        let Core { pipeline, keeper, .. } = &mut self.core;
+        keeper.keep(now.monotonic_ns, || pipeline.diagnosis().save());
         if self.ticks.is_multiple_of(TICKS_PER_SECOND) || !self.status.ready {
             self.status = self.host.status();
             self.nvml = self.host.nvml();
@@ -231,6 +237,10 @@ impl<R: Ring, H: Host> Live<R, H> {
 
     fn publish(&mut self, now_ns: u64) {
         let core = &mut self.core;
+        let diagnosis = core.pipeline.diagnosis();
+        if diagnosis.looks() != self.diagnosed.looks {
+            self.diagnosed = Arc::new(Diagnosed::of(diagnosis));
+        }
         core.export.snapshot.publish(Snapshot {
             taken_ns: now_ns,
             health: core.pipeline.health().clone(),
@@ -240,6 +250,7 @@ impl<R: Ring, H: Host> Live<R, H> {
             memory: core.pipeline.memory(),
             occupancy: core.pipeline.occupancy().clone(),
             coverage: core.pipeline.coverage().clone(),
+            diagnosed: Arc::clone(&self.diagnosed),
             in_flight: core.pipeline.in_flight(),
             waiting: core.pipeline.waiting(),
             tls: core.pipeline.tls(),
@@ -271,6 +282,7 @@ pub(super) struct Core {
     /// What the last record asked for.
     wanted: Vec<SockId>,
     lag_ns: u64,
+    pub(super) keeper: Keeper,
 }
 
 impl Core {
@@ -285,7 +297,18 @@ impl Core {
             outputs: Vec::new(),
             wanted: Vec::new(),
             lag_ns: 0,
+            keeper: Keeper::default(),
         }
+    }
+
+    /// With a file that keeps what is usual over a restart.
+    pub(super) fn with_state(mut self, path: Option<&Path>) -> Self {
+        let (keeper, state) = Keeper::open(path);
+        if state.is_some_and(|state| !self.pipeline.restore(state)) {
+            keeper.refuse();
+        }
+        self.keeper = keeper;
+        self
     }
 
     /// Takes one record through, or what comes in its place.

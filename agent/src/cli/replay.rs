@@ -15,12 +15,37 @@ use crate::{
     source::recording::{Reader, RecordingError},
 };
 
-pub(super) fn replay(path: &Path, json: bool, steps: bool) -> Outcome {
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Requests for people, and a summary.
+    Table,
+    /// Requests as JSON.
+    Json,
+    /// Steps.
+    Steps,
+    /// Findings.
+    Findings,
+}
+
+impl Form {
+    /// By the flags, of which one is set at most.
+    pub(super) fn of(json: bool, steps: bool, findings: bool) -> Self {
+        match (json, steps, findings) {
+            (_, _, true) => Self::Findings,
+            (_, true, _) => Self::Steps,
+            (true, ..) => Self::Json,
+            _ => Self::Table,
+        }
+    }
+}
+
+pub(super) fn replay(path: &Path, form: Form) -> Outcome {
     let name = || format!("cannot replay {}", path.display());
     let file = File::open(path).with_context(name).map_err(Failure::failed)?;
     let reader =
         Reader::new(BufReader::with_capacity(1 << 18, file)).with_context(name).map_err(Failure::failed)?;
-    let mut printer = Printer::new(json, steps);
+    let mut printer = Printer::new(form);
     let mut replay =
         Replay { reader, pipeline: Pipeline::new(pipeline::Settings {}), ended: false, last_ns: 0 };
     let damage = replay.run(&mut printer)?;
@@ -87,26 +112,28 @@ impl<R: std::io::Read> Replay<R> {
 enum Printer {
     Json(Output),
     Steps(Output),
+    Findings(Output),
     Table { out: Output, table: Table, summary: Summary },
 }
 
 impl Printer {
-    fn new(json: bool, steps: bool) -> Self {
+    fn new(form: Form) -> Self {
         let out = Output::new();
-        if steps {
-            return Self::Steps(out);
+        match form {
+            Form::Steps => Self::Steps(out),
+            Form::Json => Self::Json(out),
+            Form::Findings => Self::Findings(out),
+            Form::Table => {
+                let table = Table::new(out.is_terminal());
+                Self::Table { out, table, summary: Summary::default() }
+            }
         }
-        if json {
-            return Self::Json(out);
-        }
-        let table = Table::new(out.is_terminal());
-        Self::Table { out, table, summary: Summary::default() }
     }
 
     fn request(&mut self, record: &RequestRecord) -> Result<(), Failure> {
         match self {
             Self::Json(out) => out.text(&json::line(record)),
-            Self::Steps(_) => Ok(()),
+            Self::Steps(_) | Self::Findings(_) => Ok(()),
             Self::Table { out, table, summary } => {
                 summary.add(record);
                 out.text(&table.row(record))
@@ -117,13 +144,18 @@ impl Printer {
     fn step(&mut self, step: &StepRecord) -> Result<(), Failure> {
         match self {
             Self::Steps(out) => out.text(&json::line(step)),
-            Self::Json(_) | Self::Table { .. } => Ok(()),
+            Self::Json(_) | Self::Findings(_) | Self::Table { .. } => Ok(()),
         }
     }
 
     fn finish(&mut self, pipeline: &Pipeline) -> Result<(), Failure> {
         match self {
             Self::Json(out) | Self::Steps(out) => out.flush(),
+            Self::Findings(out) => {
+                let found = pipeline.diagnosis().findings();
+                found.iter().try_for_each(|finding| out.text(&json::line(finding)))?;
+                out.flush()
+            }
             Self::Table { out, summary, .. } => {
                 out.text(&summary.text(pipeline.health()))?;
                 out.flush()

@@ -88,7 +88,8 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
     let recorder = recorder(plan.record.as_deref(), &plan.config)?;
     let export = Export::new(plan.config.keep_requests, &setup::metrics(&plan.config));
     let pipeline = Pipeline::new(pipeline::Settings {}).with_versions(&plan.config.version_rules);
-    let core = Core::new(pipeline, recorder, Arc::clone(&export));
+    let core =
+        Core::new(pipeline, recorder, Arc::clone(&export)).with_state(plan.config.state_file.as_deref());
     let stop = Arc::new(AtomicBool::new(false));
     let (ended, loop_ended) = oneshot::channel();
     let (sender, observations) = sync_channel(OBSERVATIONS);
@@ -110,8 +111,9 @@ fn daemon(plan: &Plan) -> Result<Core, Failure> {
         runtime.block_on(server.finish());
     }
     runtime.shutdown_timeout(Duration::ZERO);
-    let core = core?
+    let mut core = core?
         .map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot read the ring buffer")))?;
+    std::mem::take(&mut core.keeper).finish(|| core.pipeline.diagnosis().save());
     farewell(&core);
     Ok(core)
 }

@@ -312,6 +312,21 @@ pub const KEYS: &[Key] = &[
         },
         show: |config| Value::Integer(i64::try_from(config.recording_max_bytes).unwrap_or(i64::MAX)),
     },
+    Key {
+        name: "state.file",
+        default: r#""""#,
+        allowed: "an absolute path, or nothing",
+        help: "File that keeps what is usual for each service and model over a restart, written every five minutes and at the end. Empty: a run begins without.",
+        read: |config, value| {
+            let path = Path::new(value.as_str()?);
+            config.state_file = (path != Path::new("")).then(|| path.to_owned());
+            config.state_file.as_ref().is_none_or(|path| path.is_absolute()).then_some(())
+        },
+        show: |config| {
+            let path = config.state_file.as_deref().unwrap_or(Path::new(""));
+            Value::String(path.to_string_lossy().into_owned())
+        },
+    },
 ];
 
 /// What lists of edges take.

@@ -175,13 +175,13 @@ impl Changes {
                 let mut state = self.devices.get(&seen.uuid).cloned().unwrap_or_default();
                 state.mig = seen.mig.map(|mig| mig.enabled);
                 state.lost = seen.lost.is_some();
-                self.device(&seen.uuid, state, now_ns);
+                self.device(&seen.uuid, &state, now_ns);
             }
             NvmlSeen::Condition(condition) => {
                 let mut state = self.devices.get(&condition.uuid).cloned().unwrap_or_default();
                 let Some(throttle) = &condition.throttle else { return };
                 state.throttle = throttle.iter().copied().collect();
-                self.device(&condition.uuid, state, now_ns);
+                self.device(&condition.uuid, &state, now_ns);
             }
             NvmlSeen::Usage(_) => {}
             NvmlSeen::Xid { uuid, xid } => {
@@ -201,7 +201,7 @@ impl Changes {
         self.devices.retain(|uuid, _| now.contains(uuid));
     }
 
-    fn device(&mut self, uuid: &str, state: DeviceState, now_ns: u64) {
+    fn device(&mut self, uuid: &str, state: &DeviceState, now_ns: u64) {
         if self.devices.len() >= MAX_KNOWN && !self.devices.contains_key(uuid) {
             return;
         }

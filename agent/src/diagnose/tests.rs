@@ -168,7 +168,8 @@ impl Rig {
     fn request(&mut self, shape: Shape) {
         self.n += 1;
         // The same every time, and never twice alike: within a tenth.
-        let vary = 0.95 + 0.1 * ((self.n * 7919 % 101) as f64 / 101.0);
+        let percent = 95 + self.n * 7919 % 11;
+        let vary = percent as f64 / 100.0;
         let stages = [
             ("network_in_s", 0.0001),
             ("accept_wait_s", shape.accept),
@@ -194,8 +195,8 @@ impl Rig {
             tbt_max_s: Some(shape.stall * vary),
             tbt_gaps_s: vec![gap; 4],
             stages,
-            input_tokens: Some((shape.input as f64 * vary) as u64),
-            output_tokens: Some((shape.output as f64 * vary) as u64),
+            input_tokens: Some(shape.input * percent / 100),
+            output_tokens: Some(shape.output * percent / 100),
             alloc_wait_s: Some(shape.alloc),
             host_gap_s: Some(shape.host_gap),
             module_load_s: (shape.load > 0.0).then_some(shape.load),

@@ -118,7 +118,7 @@ impl Findings {
                     self.last_id += 1;
                 }
                 let before = held.finding.take();
-                held.finding = Some(tell(rule, sign, look, held.since, before, self.last_id));
+                held.finding = Some(tell(rule, sign, look, held.since, before.as_ref(), self.last_id));
             }
             None => self.absent(&key, look.now),
         }
@@ -155,7 +155,9 @@ impl Findings {
     /// There is nothing to look at now: what is open goes out.
     pub(super) fn quiet(&mut self, subject: &Subject, now: Now) {
         let of: Vec<_> = self.held.keys().filter(|(_, whose)| whose == subject).cloned().collect();
-        of.iter().for_each(|key| self.absent(key, now));
+        for key in &of {
+            self.absent(key, now);
+        }
     }
 
     /// Nothing more will be looked at of this service: its findings are over.
@@ -184,19 +186,19 @@ impl Findings {
     }
 }
 
-fn tell(rule: &Rule, sign: Sign, look: &Look<'_>, since: Now, before: Option<Finding>, id: u64) -> Finding {
+fn tell(rule: &Rule, sign: Sign, look: &Look<'_>, since: Now, before: Option<&Finding>, id: u64) -> Finding {
     let (explains_s, explains_ratio) = match sign.effect {
         Effect::Seconds(s) => (Some(s), (look.added_s > 0.0).then(|| (s / look.added_s).clamp(0.0, 1.0))),
         Effect::Share(_) => (None, None),
     };
     let from_ns = since.wall_ns.saturating_sub(CHANGES_NS);
     let service = Some(look.subject.service.as_str());
-    let changes: Vec<Change> = match &before {
+    let changes: Vec<Change> = match before {
         Some(before) => before.changes.clone(),
         None => look.changes.before(service, from_ns, look.now.wall_ns),
     };
     Finding {
-        id: before.as_ref().map_or(id, |before| before.id),
+        id: before.map_or(id, |before| before.id),
         rule: rule.name.to_owned(),
         kind: rule.kind,
         service: Some(look.subject.service.clone()),

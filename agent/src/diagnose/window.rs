@@ -239,7 +239,9 @@ mod tests {
     #[test]
     fn a_sketch_comes_back_from_a_file() {
         let mut sketch = Sketch::default();
-        [0.0, 0.5, 1.0, 1e6].into_iter().for_each(|value| sketch.add(value));
+        for value in [0.0, 0.5, 1.0, 1e6] {
+            sketch.add(value);
+        }
         let back = Sketch::from_bytes(&sketch.to_bytes()).unwrap();
         assert_eq!(format!("{back:?}"), format!("{sketch:?}"));
         assert!(Sketch::from_bytes(b"nonsense").is_none());

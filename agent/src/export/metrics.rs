@@ -136,6 +136,8 @@ metrics! {
         "Requests that a service has begun to read and not finished to answer";
     QueueLength "inference_queue_length" Gauge, None, &["service", "confidence"],
         "Requests in flight that wait for the engine: exact where none can, estimated where from those that have written nothing as many are taken off as are in their first steps on average, bounded where it is the most that can";
+    FindingActive "inference_finding_active" Gauge, None, &["rule", "service", "model_name"],
+        "A finding goes on: its rule, its service, and its model, which is absent where it is of the whole service";
     CudaLaunches "cuda_launches_total" Counter, None, &["workload", "kind"],
         "Calls of the CUDA driver that launch a kernel or a graph; captured ones went into a graph instead of to the GPU";
     CudaSyncWait "cuda_sync_wait_seconds" Histogram(Driver), Seconds, &["workload"],

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{coverage, gpus, json, metrics::Id, process, prometheus::Metrics, services};
+use super::{coverage, findings::Diagnosed, gpus, json, metrics::Id, process, prometheus::Metrics, services};
 use crate::{
     coverage::Coverage,
     device::Devices,
@@ -78,6 +78,8 @@ pub struct Snapshot {
     pub occupancy: View,
     /// Whose work on them is seen.
     pub coverage: Coverage,
+    /// What was found, and what changed.
+    pub diagnosed: Arc<Diagnosed>,
     /// Requests that run, by service.
     pub in_flight: BTreeMap<String, u64>,
     /// Of those, which wait for an engine.
@@ -168,6 +170,7 @@ impl Snapshot {
         gpus::write(self, metrics);
         coverage::write(self, metrics);
         services::write(self, metrics);
+        self.diagnosed.write(metrics);
         metrics.set(Id::EventLag, &[], self.lag_ns as f64 / 1e9);
         self.write_tls(metrics);
         self.write_older(metrics);
@@ -308,6 +311,7 @@ mod tests {
             memory: Vec::new(),
             occupancy: View::default(),
             coverage: Coverage::default(),
+            diagnosed: Arc::default(),
             in_flight,
             waiting: [("svc".to_owned(), Waiting { requests: 1, confidence: Confidence::Estimated })].into(),
             tls,

@@ -32,7 +32,7 @@ pub(super) fn output(diagnosis: &mut Diagnosis, output: &Output, now_ns: u64, he
     match output {
         Output::Request(record) => diagnosis.request(record, now_ns, health),
         Output::Step { service, step } => {
-            if let Some(seconds) = StepInfo::new(step).map(|info| info.seconds()) {
+            if let Some(seconds) = StepInfo::new(step).map(StepInfo::seconds) {
                 diagnosis.step(service, step.header.tgid, seconds, now_ns, health);
             }
         }

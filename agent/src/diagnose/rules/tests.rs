@@ -13,10 +13,12 @@ use crate::{
 
 /// What requests are like in an incident, by their number.
 type Acted = fn(u64) -> Shape;
+/// What goes on beside them.
+type Disturbed = fn(&mut Rig);
 
 #[test]
 fn the_cause_comes_first_and_closes() {
-    let cases: &[(&str, Acted, fn(&mut Rig))] = &[
+    let cases: &[(&str, Acted, Disturbed)] = &[
         ("queue_buildup", |_| Shape { queue: 0.3, ..HEALTHY }, |_| {}),
         ("capacity_knee_passed", |_| Shape { queue: 0.8, ..HEALTHY }, |rig| rig.in_flight = 12),
         ("alloc_stall", |_| Shape { decode: 1.4, alloc: 0.401, ..HEALTHY }, |_| {}),

@@ -93,6 +93,7 @@ pub(super) fn snapshot(taken_ns: u64) -> Snapshot {
         devices: devices(told()),
         memory: Vec::new(),
         coverage: Coverage::default(),
+        diagnosed: std::sync::Arc::default(),
         in_flight: BTreeMap::new(),
         waiting: BTreeMap::new(),
         tls: BTreeMap::new(),
