@@ -112,7 +112,7 @@ impl Changes {
         match observation {
             Observation::Clock { wall_ns } => {
                 self.wall = Some((now_ns, *wall_ns));
-                self.settled_ns.get_or_insert(now_ns + SETTLING_NS);
+                self.settled_ns.get_or_insert(now_ns.saturating_add(SETTLING_NS));
             }
             Observation::Process(seen) => self.process(seen, now_ns, health),
             Observation::ProcessGone { pid, start_ticks } => self.ended(*pid, Some(*start_ticks), now_ns),
@@ -235,7 +235,9 @@ impl Changes {
             return;
         }
         let (calls, total) = match self.loads.get(service) {
-            Some((last_ns, calls, total)) if last_ns + TOGETHER_NS > now_ns => (calls + 1, total + seconds),
+            Some((last_ns, calls, total)) if last_ns.saturating_add(TOGETHER_NS) > now_ns => {
+                (calls + 1, total + seconds)
+            }
             _ => (1, seconds),
         };
         if self.loads.len() >= MAX_KNOWN && !self.loads.contains_key(service) {

@@ -22,13 +22,14 @@ const GOOD_REQUEST: &[u8] =
 const GOOD_ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-length: 38\r\n\r\n{\"model\":\"m\",\"choices\":[{\"text\":\"a\"}]}";
 /// What shows that framing was lost. What is found again depends on where calls begin.
-const LOST: [&str; 6] = [
+const LOST: [&str; 7] = [
     "bad_request",
     "bad_response",
     "not_http1",
     "bad_frame",
     "http2_headers_unknown",
     "response_without_request",
+    "response_head_unseen",
 ];
 
 /// Runs a script in every way that tells something.

@@ -9,6 +9,7 @@ mod commands;
 mod contention;
 mod counts;
 mod cuda;
+mod diagnosis;
 mod discovery;
 mod failures;
 mod gpus;
@@ -81,6 +82,7 @@ const TESTS: &[(&str, Test)] = &[
     ("unknown_variant", ways::unknown_variant),
     ("processes_come_and_go", churn::come_and_go),
     ("gpus", gpus::told_released_and_hanging),
+    ("diagnosis_incidents", diagnosis::incidents_are_told),
     ("contention_one_device", contention::one_device),
     ("contention_two_devices", contention::two_devices),
     ("contention_two_contexts", contention::two_contexts),

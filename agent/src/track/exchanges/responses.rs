@@ -104,6 +104,8 @@ impl Exchanges {
             return;
         }
         let whole = self.origin.whole;
+        // Its first bytes alone say what it is: where they are few, a stream is not taken for one.
+        cx.health.ignore("response_head_unseen");
         let front = self.answer(at, request_lost, cx);
         let body = Body::guess(body, front.grammar().answer());
         let events = body.is_stream();

@@ -1,0 +1,195 @@
+//! Why it was slow: incidents acted on servers of their own, all at once, under one agent, and one where nothing is wrong.
+//!
+//! What is wrong is known from how it was made: the finding that comes first must be of that rule, within a minute of its
+//! beginning, and be closed within two of its end.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use system::agent::{self, Agent};
+use system::rig::{Load, Running, Server, ServerOptions, Shape};
+use system::wait;
+
+/// Load before, which tells what is usual.
+const CALM_S: f64 = 50.0;
+/// Load of an incident.
+const INCIDENT_S: f64 = 55.0;
+/// A finding must be there so long after the beginning.
+const FOUND: Duration = Duration::from_secs(60);
+/// And closed so long after the end.
+const CLOSED: Duration = Duration::from_secs(120);
+/// Load after it: as long as that may take.
+const AFTER_S: f64 = 125.0;
+
+/// An incident made by load alone.
+struct Incident {
+    name: &'static str,
+    /// The rule that must come first; `None` where nothing is wrong.
+    rule: Option<&'static str>,
+    options: ServerOptions,
+    calm: Load,
+    load: Load,
+}
+
+fn incidents() -> Vec<Incident> {
+    let split = || ServerOptions::new(Shape::Split);
+    let calm = |clients, seconds| {
+        Load::for_seconds(clients, seconds).with("input-tokens", "48-80").with("output-tokens", "12-20")
+    };
+    let usual = || calm(2, CALM_S);
+    let acted = |name, rule, load| Incident { name, rule, options: split(), calm: usual(), load };
+    let during = |clients| calm(clients, INCIDENT_S);
+    vec![
+        acted("longer prompts", Some("input_drift"), during(2).with("input-tokens", "1500-2000")),
+        acted("longer answers", Some("output_drift"), during(2).with("output-tokens", "60-80")),
+        acted("clients that leave", Some("error_class_spike"), during(2).with("abort-ratio", "0.5")),
+        Incident {
+            options: split().with("max-batch", 2),
+            ..acted("more requests than it can take", Some("capacity_knee_passed"), during(12))
+        },
+        acted("nothing", None, during(2)),
+    ]
+}
+
+/// A server, and what goes on with it.
+struct Acted {
+    incident: Incident,
+    server: Server,
+    dir: PathBuf,
+    service: String,
+    found_s: Option<f64>,
+    closed_s: Option<f64>,
+}
+
+impl Acted {
+    fn start(incident: Incident, dir: &Path) -> Result<Self> {
+        let dir = dir.join(incident.name.replace(' ', "_"));
+        std::fs::create_dir_all(&dir)?;
+        let server = Server::start(&incident.options, &dir)?;
+        let service = format!("modelserver:{}", server.port);
+        Ok(Self { incident, server, dir, service, found_s: None, closed_s: None })
+    }
+
+    fn load(&self, load: &Load) -> Result<Running> {
+        load.start(self.server.port, &self.dir)
+    }
+
+    /// Rules of its findings that go on, the first one first.
+    fn active(&self, findings: &[Value]) -> Vec<String> {
+        let own =
+            findings.iter().filter(|it| it["state"] == "active" && it["service"] == self.service.as_str());
+        own.map(|it| it["rule"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn line(&self) -> String {
+        let seconds = |at: Option<f64>| at.map_or("-".into(), |s| format!("{s:.0} s"));
+        let (found, closed) = (seconds(self.found_s), seconds(self.closed_s));
+        format!(
+            "{:32} {:24} found {found:>5} closed {closed:>5}\n",
+            self.incident.name,
+            self.incident.rule.unwrap_or("-")
+        )
+    }
+}
+
+fn findings(agent: &Agent) -> Result<Vec<Value>> {
+    let told: Value = serde_json::from_str(&agent.get("/api/v1/findings")?)?;
+    told["findings"].as_array().cloned().context("a list")
+}
+
+fn finish(loads: Vec<Running>) -> Result<()> {
+    let limit = Duration::from_secs(180);
+    loads.into_iter().try_for_each(|mut load| load.finish(limit).map(drop))
+}
+
+pub(crate) fn incidents_are_told(dir: &Path) -> Result<()> {
+    let started: Result<Vec<Acted>> = incidents().into_iter().map(|it| Acted::start(it, dir)).collect();
+    let mut all = started?;
+    let mut agent = Agent::start(dir, &[])?;
+    all.iter().try_for_each(|acted| agent.wait_attached(&acted.server))?;
+    finish(all.iter().map(|acted| acted.load(&acted.incident.calm)).collect::<Result<_>>()?)?;
+    let before = findings(&agent)?;
+    ensure!(
+        all.iter().all(|acted| acted.active(&before).is_empty()),
+        "before anything was wrong: {before:#?}"
+    );
+
+    let loads = all.iter().map(|acted| acted.load(&acted.incident.load)).collect::<Result<_>>()?;
+    let begun = Instant::now();
+    found(&mut all, &agent, begun)?;
+    told_to_people(&agent)?;
+    finish(loads)?;
+
+    let calm: Result<Vec<Running>> = all
+        .iter()
+        .map(|acted| {
+            let quiet = Load::for_seconds(acted.incident.calm.concurrency, AFTER_S);
+            acted.load(&quiet.with("input-tokens", "48-80").with("output-tokens", "12-20"))
+        })
+        .collect();
+    let calm = calm?;
+    let ended = Instant::now();
+    closed(&mut all, &agent, ended)?;
+    std::fs::write(dir.join("result"), all.iter().map(Acted::line).collect::<String>())?;
+    let nothing = all.iter().filter(|acted| acted.incident.rule.is_none());
+    for quiet in nothing {
+        let said: Vec<Value> =
+            findings(&agent)?.into_iter().filter(|it| it["service"] == quiet.service.as_str()).collect();
+        ensure!(said.is_empty(), "nothing was wrong with it: {said:#?}");
+    }
+    drop(calm);
+    agent.stop()
+}
+
+/// Waits until of each incident the right finding comes first.
+fn found(all: &mut [Acted], agent: &Agent, begun: Instant) -> Result<()> {
+    let mut last = Vec::new();
+    let waited = wait::until("the right finding of each incident", FOUND, || {
+        last = findings(agent)?;
+        for acted in all.iter_mut().filter(|acted| acted.found_s.is_none()) {
+            let first = acted.active(&last).into_iter().next();
+            if first.as_deref() == acted.incident.rule && first.is_some() {
+                acted.found_s = Some(begun.elapsed().as_secs_f64());
+            }
+        }
+        Ok(all.iter().all(|acted| acted.found_s.is_some() || acted.incident.rule.is_none()).then_some(()))
+    });
+    let lines: String = all.iter().map(Acted::line).collect();
+    waited.with_context(|| {
+        format!("so far:\n{lines}{}", serde_json::to_string_pretty(&last).unwrap_or_default())
+    })
+}
+
+/// Waits until nothing is told any more.
+fn closed(all: &mut [Acted], agent: &Agent, ended: Instant) -> Result<()> {
+    let mut last = Vec::new();
+    let waited = wait::until("everything to be over", CLOSED, || {
+        last = findings(agent)?;
+        for acted in all.iter_mut().filter(|acted| acted.closed_s.is_none()) {
+            if acted.active(&last).is_empty() {
+                acted.closed_s = Some(ended.elapsed().as_secs_f64());
+            }
+        }
+        Ok(all.iter().all(|acted| acted.closed_s.is_some()).then_some(()))
+    });
+    waited.with_context(|| format!("{}", serde_json::to_string_pretty(&last).unwrap_or_default()))
+}
+
+/// The command, its exit code, and the metric say the same.
+fn told_to_people(agent: &Agent) -> Result<()> {
+    let url = format!("http://{}", agent.address());
+    let said = agent::command(&["diagnose", "--url", &url])?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    ensure!(said.status.code() == Some(1), "a finding goes on: {:?}\n{text}", said.status);
+    ensure!(text.contains("input_drift") && text.contains("look next:"), "{text}");
+    let changes = agent::command(&["changes", "--url", &url])?;
+    ensure!(changes.status.success(), "{changes:?}");
+    let metrics = agent.metrics_text()?;
+    let is_it = |line: &str| {
+        line.starts_with("inference_finding_active{rule=\"input_drift\"") && line.ends_with(" 1.0")
+    };
+    ensure!(metrics.lines().any(is_it), "{metrics}");
+    Ok(())
+}
