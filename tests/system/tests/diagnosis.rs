@@ -29,21 +29,24 @@ struct Incident {
     /// The rule that must come first; `None` where nothing is wrong.
     rule: Option<&'static str>,
     options: ServerOptions,
-    calm: Load,
     load: Load,
 }
 
+/// Load with prompts and answers of these lengths.
+fn load(clients: u32, seconds: f64, [input, output]: [&str; 2]) -> Load {
+    Load::for_seconds(clients, seconds).with("input-tokens", input).with("output-tokens", output)
+}
+
+/// Lengths of what is usual.
+const USUAL: [&str; 2] = ["48-80", "12-20"];
+
 fn incidents() -> Vec<Incident> {
     let split = || ServerOptions::new(Shape::Split);
-    let calm = |clients, seconds| {
-        Load::for_seconds(clients, seconds).with("input-tokens", "48-80").with("output-tokens", "12-20")
-    };
-    let usual = || calm(2, CALM_S);
-    let acted = |name, rule, load| Incident { name, rule, options: split(), calm: usual(), load };
-    let during = |clients| calm(clients, INCIDENT_S);
+    let acted = |name, rule, load| Incident { name, rule, options: split(), load };
+    let during = |clients| load(clients, INCIDENT_S, USUAL);
     vec![
-        acted("longer prompts", Some("input_drift"), during(2).with("input-tokens", "1500-2000")),
-        acted("longer answers", Some("output_drift"), during(2).with("output-tokens", "60-80")),
+        acted("longer prompts", Some("input_drift"), load(2, INCIDENT_S, ["1500-2000", USUAL[1]])),
+        acted("longer answers", Some("output_drift"), load(2, INCIDENT_S, [USUAL[0], "60-80"])),
         acted("clients that leave", Some("error_class_spike"), during(2).with("abort-ratio", "0.5")),
         Incident {
             options: split().with("max-batch", 2),
@@ -109,7 +112,7 @@ pub(crate) fn incidents_are_told(dir: &Path) -> Result<()> {
     let mut all = started?;
     let mut agent = Agent::start(dir, &[])?;
     all.iter().try_for_each(|acted| agent.wait_attached(&acted.server))?;
-    finish(all.iter().map(|acted| acted.load(&acted.incident.calm)).collect::<Result<_>>()?)?;
+    finish(all.iter().map(|acted| acted.load(&load(2, CALM_S, USUAL))).collect::<Result<_>>()?)?;
     let before = findings(&agent)?;
     ensure!(
         all.iter().all(|acted| acted.active(&before).is_empty()),
@@ -122,14 +125,8 @@ pub(crate) fn incidents_are_told(dir: &Path) -> Result<()> {
     told_to_people(&agent)?;
     finish(loads)?;
 
-    let calm: Result<Vec<Running>> = all
-        .iter()
-        .map(|acted| {
-            let quiet = Load::for_seconds(acted.incident.calm.concurrency, AFTER_S);
-            acted.load(&quiet.with("input-tokens", "48-80").with("output-tokens", "12-20"))
-        })
-        .collect();
-    let calm = calm?;
+    let calm: Vec<Running> =
+        all.iter().map(|acted| acted.load(&load(2, AFTER_S, USUAL))).collect::<Result<_>>()?;
     let ended = Instant::now();
     closed(&mut all, &agent, ended)?;
     std::fs::write(dir.join("result"), all.iter().map(Acted::line).collect::<String>())?;
