@@ -9,5 +9,5 @@ pub use event::{Event, Payload, Stamp, blank, decode, meaningful};
 pub use observation::{
     DeviceCondition, DeviceMemory, DeviceProcess, DeviceSeen, DeviceUsage, DeviceUse, GpuProcessSeen,
     ListenPort, MigInstance, MigMode, NvmlSeen, NvmlSource, NvmlState, Observation, ProcessSeen, Refusal,
-    Sign, Throttle,
+    ServiceUse, Sign, Throttle,
 };

@@ -39,6 +39,7 @@ pub use window::Stats;
 
 use crate::{
     coverage::{Coverage, RareKind},
+    decode::ServiceUse,
     device::Devices,
     health::Health,
     memory::Incident,
@@ -190,6 +191,14 @@ impl Diagnosis {
         let Some(service) = self.service(service, health) else { return };
         if service.around.meet(process) && now_ns > first_ns.saturating_add(SETTLING_NS) {
             service.around.started_ns = Some(now_ns);
+        }
+    }
+
+    /// What the processes of a service have used in all.
+    pub fn used(&mut self, used: &ServiceUse, now_ns: u64) {
+        let whole = Subject { service: used.service.clone(), model: None };
+        if let Some(watched) = self.watched.get_mut(&whole) {
+            watched.used(used, now_ns);
         }
     }
 

@@ -145,7 +145,7 @@ impl Ledgers {
             }
             Observation::KernelCounters { counters } => self.counters(counters),
             Observation::Nvml(NvmlSeen::Usage(usage)) => self.usage(usage, now_ns, from),
-            Observation::Nvml(_) | Observation::GpuProcess(_) => {}
+            Observation::Nvml(_) | Observation::GpuProcess(_) | Observation::ServiceUse(_) => {}
             Observation::End => {
                 self.tick(u64::MAX, from);
             }

@@ -12,7 +12,7 @@ use crate::{
     coverage::Coverage,
     decode::{Event, blank, decode},
     device::Devices,
-    diagnose::{Diagnosis, Sight},
+    diagnose::Diagnosis,
     health::Health,
     memory::{self, Incident, Ledgers, Sources},
     occupancy::{Occupancy, View},
@@ -213,33 +213,6 @@ impl Pipeline {
             Some(Time::End(now_ns)) => self.occupancy.end(now_ns, &self.devices, &mut self.health),
             None => {}
         }
-    }
-
-    /// What was found, the time line, and what is usual.
-    pub fn diagnosis(&self) -> &Diagnosis {
-        &self.diagnosis
-    }
-
-    /// Takes up what was usual before a restart; `false` where that is of another format.
-    pub fn restore(&mut self, state: crate::diagnose::SavedState) -> bool {
-        self.diagnosis.restore(state)
-    }
-
-    fn diagnose(&mut self, now_ns: u64, wall_ns: Option<u64>) {
-        if !self.diagnosis.is_due(now_ns) {
-            return;
-        }
-        let (in_flight, waiting) = (self.in_flight(), self.waiting());
-        let sight = Sight {
-            now_ns,
-            wall_ns,
-            devices: &self.devices,
-            occupancy: self.occupancy.view(),
-            coverage: &self.coverage,
-            in_flight: &in_flight,
-            waiting: &waiting,
-        };
-        self.diagnosis.tick(sight, &mut self.health);
     }
 
     /// While their services are known by name.

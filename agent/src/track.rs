@@ -273,7 +273,10 @@ impl Tracker {
             // What is open now has not ended: it is not reported as if it had.
             Observation::End => out.push(Tracked::End { time_ns: at.time_ns }),
             // What is told of GPUs is kept beside the tracker, in `device` and `placement`.
-            Observation::Start { .. } | Observation::Nvml(_) | Observation::GpuProcess(_) => {}
+            Observation::Start { .. }
+            | Observation::Nvml(_)
+            | Observation::GpuProcess(_)
+            | Observation::ServiceUse(_) => {}
         }
     }
 

@@ -47,6 +47,18 @@ pub struct ProcessSeen {
     pub ports: Vec<ListenPort>,
 }
 
+/// What the processes of a service have used, in all, as of this record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceUse {
+    /// Name of the service.
+    pub service: String,
+    /// CPU time, milliseconds.
+    pub cpu_ms: u64,
+    /// Periods of its CPU quota, and those of them in which it was stopped; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub periods: Option<[u64; 2]>,
+}
+
 /// Something the agent saw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -77,6 +89,8 @@ pub enum Observation {
     },
     /// What `/proc` tells of a process that uses a GPU.
     GpuProcess(GpuProcessSeen),
+    /// What the processes of a service have used.
+    ServiceUse(ServiceUse),
     /// The kernel side's counters, totals since load, by name.
     KernelCounters {
         /// Name to value.

@@ -119,6 +119,7 @@ impl Changes {
             Observation::Nvml(seen) => self.nvml(seen, now_ns),
             Observation::Start { .. }
             | Observation::GpuProcess(_)
+            | Observation::ServiceUse(_)
             | Observation::KernelCounters { .. }
             | Observation::End => {}
         }

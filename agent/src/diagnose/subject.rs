@@ -12,7 +12,7 @@ use super::{
     watch::Now,
     window::{BUCKET_NS, Bucket, Window},
 };
-use crate::{device::Device, request::RequestRecord};
+use crate::{decode::ServiceUse, device::Device, request::RequestRecord};
 
 /// Requests of which the slowest are told.
 const SLOW_KEPT: usize = 64;
@@ -80,6 +80,8 @@ pub(super) struct Watched {
     /// When its last request was over.
     pub(super) last_ns: u64,
     slow: VecDeque<(u64, SlowRequest)>,
+    /// When it was last told what its processes had used, and what.
+    used: Option<(u64, ServiceUse)>,
 }
 
 impl Watched {
@@ -97,6 +99,19 @@ impl Watched {
         }
         let (ts, request_id) = (record.ts.clone(), record.request_id.clone());
         self.slow.push_back((now_ns, SlowRequest { ts, request_id, e2e_s, outcome: record.outcome }));
+    }
+
+    /// Takes what its processes have used in all: what counts is how much since the last time.
+    pub(super) fn used(&mut self, used: &ServiceUse, now_ns: u64) {
+        let before = self.used.replace((now_ns, used.clone()));
+        let Some((then_ns, before)) = before.filter(|(then_ns, _)| *then_ns < now_ns) else { return };
+        let cpu_s = used.cpu_ms.saturating_sub(before.cpu_ms) as f64 / 1e3;
+        self.window.add(Feature::Cpu, cpu_s / ((now_ns - then_ns) as f64 / 1e9), now_ns);
+        let Some((now, then)) = used.periods.zip(before.periods) else { return };
+        let [all, throttled] = [now[0].saturating_sub(then[0]), now[1].saturating_sub(then[1])];
+        if all > 0 {
+            self.window.add(Feature::CpuThrottled, throttled as f64 / all as f64, now_ns);
+        }
     }
 
     /// Samples what is a state and no event. Of a whole service.

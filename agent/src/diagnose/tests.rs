@@ -63,6 +63,9 @@ pub(super) struct Rig {
     /// Of steps, seconds, by process.
     pub(super) steps: Vec<(u32, f64)>,
     pub(super) now_s: u64,
+    /// Share of the periods of its CPU quota in which it is stopped, percent.
+    pub(super) throttled: u64,
+    periods: [u64; 2],
     health: Health,
     n: u64,
 }
@@ -76,6 +79,8 @@ impl Default for Rig {
             in_flight: 4,
             steps: vec![(7, 0.01)],
             now_s: 1000,
+            throttled: 0,
+            periods: [0, 0],
             health: Health::default(),
             n: 0,
         };
@@ -217,6 +222,10 @@ impl Rig {
                     self.diagnosis.step("svc", pid, step_s, self.now_s * S, &mut self.health);
                 }
             }
+            self.periods = [self.periods[0] + 10, self.periods[1] + self.throttled / 10];
+            let (service, periods) = ("svc".into(), Some(self.periods));
+            let used = ServiceUse { service, cpu_ms: self.now_s * 800, periods };
+            self.diagnosis.used(&used, self.now_s * S);
             self.tick();
         }
     }

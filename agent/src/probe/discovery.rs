@@ -48,7 +48,7 @@ use super::{
     status::{ScanStatus, Status},
     targets::Kind,
 };
-use crate::source::procfs::ProcFs;
+use crate::{decode::Observation, source::procfs::ProcFs};
 
 /// A full look may take this share of one core.
 const MAX_SHARE: u32 = 100;
@@ -201,6 +201,9 @@ impl Discovery {
             .flat_map(|service| service.pids.iter().map(|pid| (*pid, service.name.as_str())))
             .collect();
         self.usages.look(self.scanner.stats(), |stat| names.get(&stat.pid).copied());
+        for used in self.usages.told(&services, self.scanner.procfs(), Units::of_host()) {
+            self.output.emit(&Observation::ServiceUse(used));
+        }
     }
 
     /// Someone who asked for a process or port by a wrong number would wait for ever.

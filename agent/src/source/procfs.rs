@@ -6,6 +6,7 @@
 mod container;
 mod engine;
 mod gpu;
+mod quota;
 mod tcp;
 
 use std::{
@@ -18,6 +19,7 @@ use thiserror::Error;
 
 pub use container::{container_id, pod_uid};
 pub use engine::Engine;
+pub use quota::CpuPeriods;
 pub use tcp::{Listener, listeners};
 
 /// Most bytes read of one small file (`stat`, `status`, `cgroup`).

@@ -31,10 +31,10 @@ const PART: [f64; 2] = [0.2, 0.1];
 fn check(case: &Case<'_>) -> Option<Sign> {
     let now = case.now(Feature::CpuThrottled)?;
     let usual = case.usually(Feature::CpuThrottled).map_or(0.0, |usual| usual.mean);
-    if now.mean < PART[usize::from(case.open)] || now.mean < usual * 1.3 {
+    let is_slower = case.added_e2e_s() >= case.least_s();
+    if now.mean < PART[usize::from(case.open)] || now.mean < usual * 1.3 || !is_slower {
         return None;
     }
-    case.grown(Feature::E2e)?;
     let evidence = [
         case.mean(Feature::CpuThrottled),
         case.mean(Feature::Cpu),

@@ -48,6 +48,11 @@ fn the_cause_comes_first_and_closes() {
             |_| {},
         ),
         (
+            "cpu_throttled",
+            |_| Shape { preprocess: 0.05, host_gap: 0.3, decode: 1.3, ..HEALTHY },
+            |rig| rig.throttled = 60,
+        ),
+        (
             "thermal_or_power_throttle",
             |_| Shape { decode: 1.6, ..HEALTHY },
             |rig| {
@@ -66,6 +71,7 @@ fn the_cause_comes_first_and_closes() {
         rig.run(60, acted);
         assert_eq!(rig.active().first().map(String::as_str), Some(*rule), "{:#?}", rig.diagnosis.findings());
         (rig.in_flight, rig.steps) = usual;
+        rig.throttled = 0;
         rig.condition(&[], 1900);
         rig.run(120, |_| HEALTHY);
         assert_eq!(rig.active(), [""; 0], "{rule}: after");

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::{probe::status::Usage, source::procfs::Stat};
+use crate::{
+    decode::ServiceUse,
+    probe::status::{ServiceStatus, Usage},
+    source::procfs::{ProcFs, Stat},
+};
 
 /// Names of services whose totals are kept.
 const NAMES_KEPT: usize = 4096;
@@ -61,6 +65,21 @@ impl Usages {
             *self.memory.entry(name.to_owned()).or_default() += stat.rss_pages;
         }
         self.last = seen;
+    }
+
+    /// What the services with a GPU have used, for the pipeline. A service is in one control group; that of its first
+    /// process on a GPU tells of it.
+    pub(super) fn told(&self, services: &[ServiceStatus], procfs: &ProcFs, units: Units) -> Vec<ServiceUse> {
+        let mut told = BTreeMap::new();
+        for service in services {
+            let Some(pid) = service.gpu_pids.first() else { continue };
+            let Some(ticks) = self.cpu.get(&service.name) else { continue };
+            // One that has ended has no group any more.
+            let periods = procfs.cpu_periods(*pid).ok().flatten().map(|of| [of.all, of.throttled]);
+            let cpu_ms = ticks * 1000 / units.ticks.max(1);
+            told.insert(&*service.name, ServiceUse { service: service.name.clone(), cpu_ms, periods });
+        }
+        told.into_values().collect()
     }
 
     /// What is used, by name.
