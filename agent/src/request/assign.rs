@@ -131,6 +131,8 @@ pub struct Assignment {
     pub copy_wait_ns: Option<u64>,
     /// Time during the forward in which the engine had no step in flight, ns.
     pub host_gap_ns: Option<u64>,
+    /// Its queue is counted from when it came from a proxy, which had read it before.
+    pub queue_from_proxy: bool,
 }
 
 impl Assignment {
@@ -313,6 +315,7 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
         host_gap_ns: Some(
             last_result.saturating_sub(first_launch).saturating_sub(log.busy_ns(first_launch, last_result)),
         ),
+        queue_from_proxy: false,
     }
 }
 

@@ -59,7 +59,9 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         stages(&mut record, &partition);
         rates(&mut record, &partition);
         let not_exact = assignment.range.filter(|_| assignment.confidence != Some(Confidence::Exact));
-        let known = not_exact.map(|range| bounds(&stamps, &range));
+        let late = inner.filter(|_| assignment.queue_from_proxy).and_then(|inner| inner.first_byte_in_ns);
+        let unseen = late.map_or(0, |came| came.saturating_sub(stamps.read));
+        let known = not_exact.map(|range| earlier_queue(bounds(&stamps, &range), unseen));
         record.stage_bounds = known
             .or_else(|| Some(around(&stamps, &inner?)).filter(|_| assignment.forward.is_none()))
             .unwrap_or_default()
@@ -120,6 +122,18 @@ fn behind(record: &mut RequestRecord, inner: Option<Inner>, names: &impl Names) 
     record.t_inner_read_done_ns = inner.read_done_ns;
     record.t_inner_first_token_ns = inner.first_token_ns;
     record.t_inner_last_byte_out_ns = inner.last_byte_out_ns;
+}
+
+/// The queue may have begun so much earlier, with the reading of a proxy; what was taken for preprocessing then was not.
+fn earlier_queue(mut bounds: Vec<(Stage, [u64; 2])>, unseen: u64) -> Vec<(Stage, [u64; 2])> {
+    for (stage, [least, most]) in &mut bounds {
+        match stage {
+            Stage::Preprocess => *least = least.saturating_sub(unseen),
+            Stage::Queue => *most = most.saturating_add(unseen),
+            _ => {}
+        }
+    }
+    bounds
 }
 
 /// Bounds of the time before and behind the last server in a chain, of whose steps nothing is known: the others' time

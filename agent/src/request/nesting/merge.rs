@@ -155,5 +155,6 @@ fn join(one: Assignment, other: &Assignment) -> Assignment {
         copy_wait_ns: sum(one.copy_wait_ns, other.copy_wait_ns),
         // What lies between the two may be anything.
         host_gap_ns: None,
+        queue_from_proxy: one.queue_from_proxy || other.queue_from_proxy,
     }
 }

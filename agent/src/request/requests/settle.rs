@@ -37,13 +37,15 @@ impl Requests {
         times.sort_unstable();
         let found = assign(Question { exchange, live, read, end, times: &times }, service, scratch);
         let mut assignment = found.assignment;
-        // The time that it waits for the engine begins where its client's request was read, as its stages do.
+        // The time that it waits for the engine begins where its client's request was read, as its stages do. Where it is
+        // not known yet which that is: when it came from there.
         let front =
             exchange.id.and_then(|id| nesting.outermost(id)).and_then(|outer| all.get(&outer)?.read_ns);
-        if let Some((from, process)) =
-            front.filter(|from| *from < read).zip(service.processes.get(&found.pid))
-        {
+        let came = exchange.client.and(exchange.first_byte_in_ns);
+        let from = front.filter(|from| *from < read).or(came.filter(|from| *from < read));
+        if let Some((from, process)) = from.zip(service.processes.get(&found.pid)) {
             assignment.queue_from(from, &process.log);
+            assignment.queue_from_proxy = front.is_none_or(|front| front >= read);
         }
         let hazy = service.blurred(read);
         let others = || service.live.iter().filter_map(|(_, id)| all.get(id));
