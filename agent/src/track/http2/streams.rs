@@ -178,6 +178,8 @@ impl Streams {
             cx.health.limit("http2_streams");
             self.finish(oldest, Ending::OutOfSight, at, cx);
         }
+        // An answer that came before it on this stream is somebody else's, or of a request that was missed.
+        self.finish(id, Ending::OutOfSight, at, cx);
         let mut stream = Stream::new(self.origin.clone(), first, self.shared.window());
         self.peer_closed_ns.iter().for_each(|closed_ns| stream.exchanges.client_closed(*closed_ns));
         stream.exchanges.read(at, begun);
