@@ -46,8 +46,8 @@ use crate::{
     occupancy::View,
     request::{RequestRecord, Waiting},
 };
-use around::Load;
-use subject::{Service, Watched};
+use around::{Around, Load};
+use subject::Watched;
 use watch::{Findings, Look, Now, Subject};
 
 /// Services and models that are watched.
@@ -94,7 +94,7 @@ pub struct SavedState {
 /// Everything that is watched, and what was found. Pure: time comes from events.
 #[derive(Debug, Default)]
 pub struct Diagnosis {
-    services: BTreeMap<String, Service>,
+    services: BTreeMap<String, Around>,
     watched: BTreeMap<Subject, Watched>,
     findings: Findings,
     changes: Changes,
@@ -165,14 +165,14 @@ impl Diagnosis {
             watched.window.add(Feature::Step, seconds, now_ns);
         }
         if let Some(service) = self.service(service, health) {
-            service.around.step(pid, seconds, now_ns);
+            service.step(pid, seconds, now_ns);
         }
     }
 
     /// An allocation failed, or an allocator retried.
     pub fn incident(&mut self, service: &str, incident: &Incident, now_ns: u64, health: &mut Health) {
         if let Some(service) = self.service(service, health) {
-            service.around.incident(incident.clone(), now_ns);
+            service.incident(incident.clone(), now_ns);
         }
     }
 
@@ -180,7 +180,7 @@ impl Diagnosis {
     pub fn loaded(&mut self, service: &str, kind: RareKind, seconds: f64, now_ns: u64, health: &mut Health) {
         self.changes.loaded(service, kind, seconds, now_ns);
         if let Some(service) = self.service(service, health) {
-            service.around.load(Load { at_ns: now_ns, kind, seconds });
+            service.load(Load { at_ns: now_ns, kind, seconds });
         }
     }
 
@@ -189,8 +189,8 @@ impl Diagnosis {
     pub fn met(&mut self, service: &str, process: [u64; 2], now_ns: u64, health: &mut Health) {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
         let Some(service) = self.service(service, health) else { return };
-        if service.around.meet(process) && now_ns > first_ns.saturating_add(SETTLING_NS) {
-            service.around.started_ns = Some(now_ns);
+        if service.meet(process) && now_ns > first_ns.saturating_add(SETTLING_NS) {
+            service.started_ns = Some(now_ns);
         }
     }
 
@@ -202,7 +202,7 @@ impl Diagnosis {
         }
     }
 
-    fn service(&mut self, name: &str, health: &mut Health) -> Option<&mut Service> {
+    fn service(&mut self, name: &str, health: &mut Health) -> Option<&mut Around> {
         if self.services.len() >= MAX_SUBJECTS && !self.services.contains_key(name) {
             health.limit("diagnosed_services");
             return None;
@@ -231,10 +231,10 @@ impl Diagnosis {
     pub fn tick(&mut self, sight: Sight<'_>, health: &mut Health) {
         let now = Now { mono_ns: sight.now_ns, wall_ns: sight.wall_ns.unwrap_or(0) };
         self.losses.told(health, sight.now_ns);
-        for (name, service) in &mut self.services {
-            service.see(name, sight, self.losses.lately());
+        for (name, around) in &mut self.services {
+            around.see(name, sight, self.losses.lately());
             if let Some(whole) = self.watched.get_mut(&Subject { service: name.clone(), model: None }) {
-                whole.sample(name, service, sight);
+                whole.sample(name, around, sight);
             }
         }
         self.look(now, health);
@@ -262,7 +262,7 @@ impl Diagnosis {
             }
             let Some(service) = self.services.get(&subject.service) else { continue };
             let recent = watched.recent(now.mono_ns);
-            let mut case = watched.case(&recent, &service.around, now.mono_ns);
+            let mut case = watched.case(&recent, service, now.mono_ns);
             let slow = watched.slow(now.mono_ns);
             let incomplete = case.incomplete();
             let added_s = case.added_e2e_s();

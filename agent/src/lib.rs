@@ -17,6 +17,7 @@
 //! | 5 | [`stage`] | a request's stamps | a partition of its wall time |
 //! | 5 | [`versions`] | names of models | their versions, where nothing else tells them |
 //! | 5 | [`contention`], [`role`], [`occupancy`] | steps by device | who is on it, what for, and in whose way |
+//! | - | [`names`] | values of enums | the words that JSON, labels and sentences share |
 //! | 6 | [`diagnose`] | requests over time | findings, changes, and what is usual |
 //! | 7 | [`export`] | results | JSON, metrics, HTTP |
 //!
@@ -41,6 +42,7 @@ pub mod diagnose;
 pub mod export;
 pub mod health;
 pub mod memory;
+pub mod names;
 pub mod occupancy;
 pub mod pipeline;
 pub mod placement;

@@ -12,6 +12,15 @@ pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:9414";
 /// How long the daemon may take to accept, and to begin its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The text of the answer to a GET of `path` below `base`.
+pub(super) fn text(base: &str, path: &str) -> Result<String, Failure> {
+    get(base, path)?
+        .into_body()
+        .read_to_string()
+        .with_context(|| format!("lost the agent at {base}"))
+        .map_err(Failure::unavailable)
+}
+
 /// The answer to a GET of `path` below `base`.
 pub(super) fn get(base: &str, path: &str) -> Result<Response<Body>, Failure> {
     let agent: ureq::Agent = ureq::Agent::config_builder()

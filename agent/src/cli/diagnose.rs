@@ -68,11 +68,7 @@ pub(super) fn changes(args: &Args) -> Outcome {
 
 fn ask<T: DeserializeOwned>(args: &Args, what: &str) -> Result<(String, T), Failure> {
     let since = args.since.map_or(String::new(), |since| format!("?since={}", since.as_secs()));
-    let text = client::get(&args.url, &format!("/api/v1/{what}{since}"))?
-        .into_body()
-        .read_to_string()
-        .with_context(|| format!("lost the agent at {}", args.url))
-        .map_err(Failure::unavailable)?;
+    let text = client::text(&args.url, &format!("/api/v1/{what}{since}"))?;
     let told = serde_json::from_str(&text)
         .with_context(|| format!("the agent's answer is not a list of {what}; is it of another version?"))
         .map_err(Failure::failed)?;

@@ -28,11 +28,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn gpu(args: &Args) -> Outcome {
-    let text = client::get(&args.url, "/api/v1/gpus")?
-        .into_body()
-        .read_to_string()
-        .with_context(|| format!("lost the agent at {}", args.url))
-        .map_err(Failure::unavailable)?;
+    let text = client::text(&args.url, "/api/v1/gpus")?;
     let mut out = Output::new();
     if args.json {
         out.line(text)?;

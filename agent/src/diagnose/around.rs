@@ -38,8 +38,11 @@ pub(super) struct OnDevice {
     pub(super) model: Option<String>,
     pub(super) throttle: BTreeSet<Throttle>,
     pub(super) temperature_celsius: Option<u32>,
-    pub(super) memory_free_bytes: Option<u64>,
-    pub(super) memory_total_bytes: Option<u64>,
+    /// 0 to 1.
+    pub(super) utilization: Option<f64>,
+    pub(super) sm_clock_hertz: Option<f64>,
+    /// 0 to 1.
+    pub(super) memory_used: Option<f64>,
 }
 
 /// A call that loaded or compiled kernels.

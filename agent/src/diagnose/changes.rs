@@ -8,6 +8,7 @@ use crate::{
     coverage::RareKind,
     decode::{Event, NvmlSeen, Observation, ProcessSeen, Throttle},
     health::Health,
+    names::listed,
 };
 
 /// Changes that are kept.
@@ -82,7 +83,7 @@ pub struct Changes {
     driver: Option<String>,
     devices: BTreeMap<String, DeviceState>,
     listed: Option<BTreeSet<String>>,
-    /// Last load of each service, and where in the line it stands counted from the beginning.
+    /// Of each service: when it last loaded kernels, and calls and seconds of the loads that are one change with that.
     loads: BTreeMap<String, (u64, u64, f64)>,
     /// Changes that have left the line.
     gone: u64,
@@ -279,10 +280,10 @@ impl Changes {
     }
 
     /// Changes that may have to do with a service, between two times of the wall clock, newest first.
-    pub(super) fn before(&self, service: Option<&str>, from_ns: u64, to_ns: u64) -> Vec<Change> {
-        let concerns = |change: &&Change| match (change.what, change.service.as_deref(), service) {
-            (What::NeighbourCame | What::NeighbourLeft, _, _) | (_, None, _) | (_, _, None) => true,
-            (_, of, Some(_)) => of == service,
+    pub(super) fn before(&self, service: &str, from_ns: u64, to_ns: u64) -> Vec<Change> {
+        let concerns = |change: &&Change| match change.what {
+            What::NeighbourCame | What::NeighbourLeft => true,
+            _ => change.service.as_deref().is_none_or(|of| of == service),
         };
         let within = |change: &&Change| (from_ns..=to_ns).contains(&change.at_ns);
         self.line.iter().rev().filter(within).filter(concerns).take(5).cloned().collect()
@@ -293,11 +294,7 @@ fn throttled(throttle: &BTreeSet<Throttle>) -> String {
     if throttle.is_empty() {
         return "nothing holds the clocks back any more".into();
     }
-    let reasons: Vec<String> = throttle
-        .iter()
-        .filter_map(|reason| Some(serde_json::to_value(reason).ok()?.as_str()?.replace('_', " ")))
-        .collect();
-    format!("the clocks are held back by {}", reasons.join(" and "))
+    format!("the clocks are held back by {}", listed(throttle))
 }
 
 #[cfg(test)]

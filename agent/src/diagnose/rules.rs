@@ -30,8 +30,6 @@ pub struct Rule {
     /// Where to look next.
     pub next: &'static str,
     pub(super) scope: Scope,
-    /// Times that such a cause makes longer: what they gain is what it explains.
-    pub(super) claims: &'static [Feature],
     /// One look is enough: it was seen, not concluded from a distribution.
     pub(super) immediate: bool,
     pub(super) check: fn(&Case<'_>) -> Option<Sign>,

@@ -17,25 +17,19 @@ use crate::{decode::ServiceUse, device::Device, request::RequestRecord};
 /// Requests of which the slowest are told.
 const SLOW_KEPT: usize = 64;
 
-/// What goes on around a service.
-#[derive(Debug, Default)]
-pub(super) struct Service {
-    pub(super) around: Around,
-}
-
-impl Service {
+impl Around {
     /// Takes what the rest of the core knows of it now.
     pub(super) fn see(&mut self, name: &str, sight: Sight<'_>, lost: (u64, u64)) {
-        self.around.lost = lost;
+        self.lost = lost;
         let pairs = sight.occupancy.contention.iter().flat_map(|(device, pairs)| {
             let of = pairs
                 .iter()
                 .filter(|pair| pair.victim.workload == name && pair.aggressor.pid != pair.victim.pid);
             of.filter(|pair| pair.aggressor.workload != name).map(move |pair| (device.as_str(), pair))
         });
-        self.around.contended(pairs, sight.now_ns);
-        self.around.devices = devices(name, sight);
-        self.around.unseen = unseen(name, sight);
+        self.contended(pairs, sight.now_ns);
+        self.devices = devices(name, sight);
+        self.unseen = unseen(name, sight);
     }
 }
 
@@ -50,14 +44,16 @@ fn devices(name: &str, sight: Sight<'_>) -> Vec<OnDevice> {
 
 fn on_device(device: &Device, now_ns: u64) -> OnDevice {
     let condition = device.condition(now_ns);
-    let memory = device.usage(now_ns).and_then(|usage| usage.memory);
+    let usage = device.usage(now_ns);
+    let memory = usage.and_then(|usage| usage.memory);
     OnDevice {
         uuid: device.seen().uuid.clone(),
         model: device.seen().name.clone(),
         throttle: condition.and_then(|it| it.throttle.as_ref()).into_iter().flatten().copied().collect(),
         temperature_celsius: condition.and_then(|it| it.temperature_celsius),
-        memory_free_bytes: memory.map(|memory| memory.free),
-        memory_total_bytes: memory.map(|memory| memory.total),
+        utilization: usage.and_then(|it| it.utilization_percent).map(|percent| f64::from(percent) / 100.0),
+        sm_clock_hertz: condition.and_then(|it| it.sm_clock_mhz).map(|mhz| f64::from(mhz) * 1e6),
+        memory_used: memory.map(|memory| memory.used as f64 / memory.total.max(1) as f64),
     }
 }
 
@@ -115,27 +111,18 @@ impl Watched {
     }
 
     /// Samples what is a state and no event. Of a whole service.
-    pub(super) fn sample(&mut self, name: &str, service: &Service, sight: Sight<'_>) {
+    pub(super) fn sample(&mut self, name: &str, around: &Around, sight: Sight<'_>) {
         let now_ns = sight.now_ns;
         let in_flight = sight.in_flight.get(name).copied().unwrap_or(0);
         self.window.add(Feature::InFlight, in_flight as f64, now_ns);
         if let Some(waiting) = sight.waiting.get(name) {
             self.window.add(Feature::Waiting, waiting.requests as f64, now_ns);
         }
-        for on in &service.around.devices {
-            let Some(device) = sight.devices.iter().find(|device| device.seen().uuid == on.uuid) else {
-                continue;
-            };
-            let usage = device.usage(now_ns);
-            let percent = usage.and_then(|usage| usage.utilization_percent);
-            let clock = device.condition(now_ns).and_then(|condition| condition.sm_clock_mhz);
-            let used = usage
-                .and_then(|usage| usage.memory)
-                .map(|memory| memory.used as f64 / memory.total.max(1) as f64);
+        for on in &around.devices {
             for (feature, value) in [
-                (Feature::Utilization, percent.map(|percent| f64::from(percent) / 100.0)),
-                (Feature::SmClock, clock.map(|mhz| f64::from(mhz) * 1e6)),
-                (Feature::MemoryUsed, used),
+                (Feature::Utilization, on.utilization),
+                (Feature::SmClock, on.sm_clock_hertz),
+                (Feature::MemoryUsed, on.memory_used),
             ] {
                 if let Some(value) = value {
                     self.window.add(feature, value, now_ns);

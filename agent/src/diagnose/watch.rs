@@ -106,10 +106,7 @@ impl Findings {
                 }
                 let fresh = Held { finding: None, since: look.now, last_ns: now_ns, closed_ns: None };
                 let held = self.held.entry(key).or_insert(fresh);
-                if held.closed_ns.take().is_some() && held.finding.is_none() {
-                    held.since = look.now;
-                }
-                held.last_ns = now_ns;
+                (held.last_ns, held.closed_ns) = (now_ns, None);
                 let holds = now_ns.saturating_sub(held.since.mono_ns) >= OPENS_NS || rule.immediate;
                 if held.finding.is_none() && !holds {
                     return;
@@ -192,10 +189,9 @@ fn tell(rule: &Rule, sign: Sign, look: &Look<'_>, since: Now, before: Option<&Fi
         Effect::Share(_) => (None, None),
     };
     let from_ns = since.wall_ns.saturating_sub(CHANGES_NS);
-    let service = Some(look.subject.service.as_str());
     let changes: Vec<Change> = match before {
         Some(before) => before.changes.clone(),
-        None => look.changes.before(service, from_ns, look.now.wall_ns),
+        None => look.changes.before(&look.subject.service, from_ns, look.now.wall_ns),
     };
     Finding {
         id: before.map_or(id, |before| before.id),

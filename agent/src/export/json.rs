@@ -2,20 +2,14 @@
 
 use serde::Serialize;
 
+pub use crate::names::name;
+
 /// One JSON object and a newline.
 pub fn line(record: &impl Serialize) -> String {
     // Strings, numbers and maps with string keys: there is nothing in a record that JSON cannot hold.
     let mut line = serde_json::to_string(record).expect("a record is JSON");
     line.push('\n');
     line
-}
-
-/// The name that JSON has for a value of an enum without fields, for labels and tables.
-pub fn name(value: impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => String::new(),
-    }
 }
 
 #[cfg(test)]

@@ -100,6 +100,7 @@ pub struct Discovery {
     older_after: Option<Instant>,
     engines: Engines,
     usages: Usages,
+    units: Units,
     links: Links,
     wanted: Wanted,
     interval: Duration,
@@ -125,6 +126,7 @@ impl Discovery {
             older_after: None,
             engines: Engines::default(),
             usages: Usages::default(),
+            units: Units::of_host(),
             links: Links::default(),
             wanted: parts.wanted,
             interval: parts.interval,
@@ -201,7 +203,7 @@ impl Discovery {
             .flat_map(|service| service.pids.iter().map(|pid| (*pid, service.name.as_str())))
             .collect();
         self.usages.look(self.scanner.stats(), |stat| names.get(&stat.pid).copied());
-        for used in self.usages.told(&services, self.scanner.procfs(), Units::of_host()) {
+        for used in self.usages.told(&services, self.scanner.procfs(), self.units) {
             self.output.emit(&Observation::ServiceUse(used));
         }
     }
@@ -279,7 +281,7 @@ impl Discovery {
         status.probes = probes;
         status.services = self.output.services();
         self.engines.name(&mut status.services);
-        status.usage = self.usages.view(Units::of_host());
+        status.usage = self.usages.view(self.units);
         status.reach = reach;
         status.scan = self.scan.clone();
         status.judge_readiness();

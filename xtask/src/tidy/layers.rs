@@ -35,6 +35,7 @@ const LAYERS: &[Layer] = &[
         may_import: &["health", "decode", "device", "placement", "request", "contention", "role"],
         pure: true,
     },
+    Layer { name: "names", may_import: &[], pure: true },
     Layer {
         name: "diagnose",
         may_import: &[
@@ -50,6 +51,7 @@ const LAYERS: &[Layer] = &[
             "contention",
             "role",
             "occupancy",
+            "names",
         ],
         pure: true,
     },
@@ -94,6 +96,7 @@ const LAYERS: &[Layer] = &[
             "role",
             "occupancy",
             "diagnose",
+            "names",
             "pipeline",
             "probe",
             "config",

@@ -145,11 +145,11 @@ fn a_finding_is_told_what_may_have_to_do_with_it() {
     rig.changes.model("other", "m", 11 * S);
     rig.process(12, 5, true);
     let of = |rig: &Rig, service| -> Vec<What> {
-        rig.changes.before(Some(service), WALL, WALL + 60 * S).iter().map(|change| change.what).collect()
+        rig.changes.before(service, WALL, WALL + 60 * S).iter().map(|change| change.what).collect()
     };
     assert_eq!(of(&rig, "svc"), [What::NeighbourCame, What::ModelAppeared]);
     assert_eq!(of(&rig, "third"), [What::NeighbourCame], "whoever comes to the GPUs");
-    assert_eq!(rig.changes.before(Some("svc"), WALL + 20 * S, WALL + 60 * S), []);
+    assert_eq!(rig.changes.before("svc", WALL + 20 * S, WALL + 60 * S), []);
 }
 
 #[test]

@@ -16,7 +16,6 @@ pub(super) const RULE: Rule = Rule {
     help: "a good part of the forward goes into calls that allocate or free memory, more than usual",
     next: "stagelens gpu shows memory and failures; a caching allocator that is too small, or that retries, does this",
     scope: Scope::Service,
-    claims: &[Feature::AllocWait],
     immediate: false,
     check,
 };

@@ -13,7 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "the service's calls or connections are not all seen: what is missing here has no numbers at all",
     next: "stagelens doctor and /api/v1/status say which path is missing and what would show it",
     scope: Scope::Service,
-    claims: &[],
     immediate: false,
     check,
 };

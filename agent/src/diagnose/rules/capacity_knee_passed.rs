@@ -13,13 +13,15 @@ pub(super) const RULE: Rule = Rule {
     help: "more requests are in flight than usual, steps are no slower for another reason, and requests wait",
     next: "stagelens capacity suggests a limit; add replicas, or refuse earlier",
     scope: Scope::Service,
-    claims: &[Feature::Queue, Feature::AcceptWait],
     immediate: false,
     check,
 };
 
 /// Requests in flight against what is usual.
 const MORE: f64 = 1.5;
+
+/// What it makes longer.
+const CLAIMS: &[Feature] = &[Feature::Queue, Feature::AcceptWait];
 
 fn check(case: &Case<'_>) -> Option<Sign> {
     let load = case.risen(Feature::InFlight, MORE)?;
@@ -45,6 +47,6 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         ),
         evidence,
         confidence: Likelihood::Medium,
-        effect: Effect::Seconds(case.added_all_s(RULE.claims)),
+        effect: Effect::Seconds(case.added_all_s(CLAIMS)),
     })
 }

@@ -16,7 +16,6 @@ pub(super) const RULE: Rule = Rule {
     next: "send a request of each shape before traffic does (warm-up); keep the model loaded; look why it was restarted \
            (stagelens changes)",
     scope: Scope::Service,
-    claims: &[Feature::Queue, Feature::Prefill, Feature::Forward, Feature::Preprocess, Feature::Unattributed],
     immediate: true,
     check,
 };

@@ -13,14 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "the kernel stops the container's processes in a good part of the periods, and requests take longer",
     next: "raise the CPU limit of the container, or take it away; compare threads with the quota",
     scope: Scope::Service,
-    claims: &[
-        Feature::AcceptWait,
-        Feature::Preprocess,
-        Feature::Queue,
-        Feature::HostGap,
-        Feature::Postprocess,
-        Feature::Unattributed,
-    ],
     immediate: false,
     check,
 };

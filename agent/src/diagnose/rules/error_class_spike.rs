@@ -7,6 +7,7 @@ use crate::{
         feature::Unit,
         finding::{Kind, Likelihood},
     },
+    names::name,
     request::record::Outcome,
 };
 
@@ -18,7 +19,6 @@ pub(super) const RULE: Rule = Rule {
     next: "the class says where: 5xx and in_band_error the engine, truncated and empty_output the model and its limits, \
            client_4xx the callers, client_disconnect their patience",
     scope: Scope::Model,
-    claims: &[],
     immediate: false,
     check,
 };
@@ -45,8 +45,7 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         (enough && usual.is_none_or(|usual| share >= usual * MORE)).then_some((*class, share, usual))
     };
     let (class, share, usual) = CLASSES.iter().filter_map(spike).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let name = serde_json::to_value(class).ok()?;
-    let name = name.as_str()?.to_owned();
+    let name = name(class);
     let mut rate = fact(format!("requests that ended as {name}"), share, Unit::Ratio);
     rate.usual = usual;
     let count = case.count(|outcome| outcome == class);

@@ -13,10 +13,12 @@ pub(super) const RULE: Rule = Rule {
     help: "requests wait to be read, or for what is done before the engine gets them, while the engine has time",
     next: "look for blocking work on the event loop or a full thread pool: tokenizing long prompts, templates, images, logs",
     scope: Scope::Service,
-    claims: &[Feature::AcceptWait, Feature::Preprocess, Feature::NetworkIn],
     immediate: false,
     check,
 };
+
+/// What it makes longer.
+const CLAIMS: &[Feature] = &[Feature::AcceptWait, Feature::Preprocess, Feature::NetworkIn];
 
 fn check(case: &Case<'_>) -> Option<Sign> {
     let stages = [Feature::AcceptWait, Feature::Preprocess];
@@ -39,6 +41,6 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         evidence: evidence.into_iter().flatten().collect(),
         // Longer inputs alone take longer to prepare.
         confidence: if longer { Likelihood::Low } else { Likelihood::High },
-        effect: Effect::Seconds(case.added_all_s(RULE.claims)),
+        effect: Effect::Seconds(case.added_all_s(CLAIMS)),
     })
 }

@@ -14,7 +14,6 @@ pub(super) const RULE: Rule = Rule {
     next: "look at the engine's CPU: sampling parameters, logits processors, tokenizer, a busy core; CUDA graphs and async \
            scheduling hide it",
     scope: Scope::Service,
-    claims: &[Feature::HostGap],
     immediate: false,
     check,
 };

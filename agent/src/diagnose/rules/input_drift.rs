@@ -13,7 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "inputs are longer than usual, and the time before the first token has grown with them",
     next: "ask the callers what changed; compare by input_range before calling it a regression; a limit of length helps",
     scope: Scope::Model,
-    claims: &[Feature::Preprocess, Feature::Queue, Feature::Prefill, Feature::Forward],
     immediate: false,
     check,
 };
@@ -21,10 +20,13 @@ pub(super) const RULE: Rule = Rule {
 /// Mean, or 95th percentile, of the length.
 const LONGER: f64 = 1.4;
 
+/// What it makes longer.
+const CLAIMS: &[Feature] = &[Feature::Preprocess, Feature::Queue, Feature::Prefill, Feature::Forward];
+
 fn check(case: &Case<'_>) -> Option<Sign> {
     let (feature, longer) = longer(case)?;
     let slower =
-        RULE.claims.iter().any(|stage| case.grown(*stage).is_some()) || case.grown(Feature::Ttft).is_some();
+        CLAIMS.iter().any(|stage| case.grown(*stage).is_some()) || case.grown(Feature::Ttft).is_some();
     if !slower {
         return None;
     }
@@ -39,7 +41,7 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         ),
         evidence,
         confidence: Likelihood::High,
-        effect: Effect::Seconds(case.added_all_s(RULE.claims)),
+        effect: Effect::Seconds(case.added_all_s(CLAIMS)),
     })
 }
 

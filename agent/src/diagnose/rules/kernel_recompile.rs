@@ -18,7 +18,6 @@ pub(super) const RULE: Rule = Rule {
     next: "look which shapes are new (input lengths, batch sizes); warm those up, or pad to fewer; an emptied compile \
            cache or a new driver does it as well",
     scope: Scope::Service,
-    claims: &[Feature::ModuleLoad],
     immediate: false,
     check,
 };

@@ -16,7 +16,6 @@ pub(super) const RULE: Rule = Rule {
     help: "an allocation failed because what the service itself, or others on the device, hold leaves no room",
     next: "stagelens gpu shows who holds how much; lower the service's share or cache, or move the other process",
     scope: Scope::Service,
-    claims: ENGINE,
     immediate: true,
     check,
 };

@@ -18,7 +18,6 @@ pub(super) const RULE: Rule = Rule {
     next: "restart the service or move it to another GPU; look what ran there before (stagelens changes), and whether \
            the allocator can use expandable segments",
     scope: Scope::Service,
-    claims: ENGINE,
     immediate: true,
     check,
 };

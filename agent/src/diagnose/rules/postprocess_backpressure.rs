@@ -13,7 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "the time from the result on the host to its writing has grown",
     next: "look at the detokenizer, filters, formatting and the front's CPU; a filter model may be slow itself",
     scope: Scope::Model,
-    claims: &[Feature::Postprocess],
     immediate: false,
     check,
 };

@@ -13,7 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "streams stall for as long as the prefill of a much longer prompt takes, while their other gaps are as usual",
     next: "chunked prefill, or a lower limit of tokens in a batch; long prompts on replicas of their own",
     scope: Scope::Model,
-    claims: &[Feature::Decode, Feature::Queue],
     immediate: false,
     check,
 };
@@ -22,6 +21,9 @@ pub(super) const RULE: Rule = Rule {
 const LONGER: f64 = 2.0;
 /// A stall is as long as the prefill that makes it, within this.
 const ALIKE: [f64; 2] = [0.4, 2.5];
+
+/// What it makes longer.
+const CLAIMS: &[Feature] = &[Feature::Decode, Feature::Queue];
 
 fn check(case: &Case<'_>) -> Option<Sign> {
     let stall = case.grown(Feature::TbtMax)?;
@@ -51,6 +53,6 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         ),
         evidence: evidence.into_iter().flatten().collect(),
         confidence: Likelihood::Medium,
-        effect: Effect::Seconds(case.added_all_s(RULE.claims)),
+        effect: Effect::Seconds(case.added_all_s(CLAIMS)),
     })
 }

@@ -14,7 +14,6 @@ pub(super) const RULE: Rule = Rule {
     next: "stagelens capacity shows what it can take; if steps are no longer than usual, more is asked than it can do: add \
            replicas or shed load",
     scope: Scope::Model,
-    claims: &[Feature::Queue],
     immediate: false,
     check,
 };

@@ -13,7 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "the steps of one of several engine processes have become longer than those of the others",
     next: "look at that rank's GPU: clocks, temperature, link, a neighbour; the others wait for it at every step",
     scope: Scope::Service,
-    claims: ENGINE,
     immediate: false,
     check,
 };

@@ -14,7 +14,6 @@ pub(super) const RULE: Rule = Rule {
     next: "the server is not to blame: look at the client, its proxy and the network; round-trip times and retransmits are \
            in the records",
     scope: Scope::Service,
-    claims: &[Feature::NetworkOut],
     immediate: false,
     check,
 };

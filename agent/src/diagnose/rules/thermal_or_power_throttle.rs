@@ -9,6 +9,7 @@ use crate::{
         feature::{Feature, Unit},
         finding::{Kind, Likelihood},
     },
+    names::listed,
 };
 
 pub(super) const RULE: Rule = Rule {
@@ -17,7 +18,6 @@ pub(super) const RULE: Rule = Rule {
     help: "the driver says that temperature or power hold the clocks back, and steps take longer",
     next: "look at cooling, power limit and neighbours in the chassis; stagelens gpu shows clocks and reasons",
     scope: Scope::Service,
-    claims: ENGINE,
     immediate: false,
     check,
 };
@@ -34,17 +34,12 @@ fn check(case: &Case<'_>) -> Option<Sign> {
     let degrees = device.temperature_celsius;
     evidence.extend(degrees.map(|degrees| fact("temperature, degrees Celsius", f64::from(degrees), Unit::Count)));
     evidence.extend(case.mean(Feature::Step));
-    let reasons: Vec<String> = device
-        .throttle
-        .iter()
-        .filter_map(|reason| Some(serde_json::to_value(reason).ok()?.as_str()?.replace('_', " ")))
-        .collect();
     let added = case.added_all_s(ENGINE);
     Some(Sign {
         summary: format!(
             "the clocks of {} are held back by {}; requests take {} more in the engine",
             device.model.as_deref().unwrap_or(&device.uuid),
-            reasons.join(" and "),
+            listed(&device.throttle),
             time(added)
         ),
         evidence,

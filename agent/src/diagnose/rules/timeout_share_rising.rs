@@ -16,7 +16,6 @@ pub(super) const RULE: Rule = Rule {
     help: "time-outs are a growing part of all failures, and not few",
     next: "an avalanche begins like this: look at queue and capacity before clients retry; shed load early",
     scope: Scope::Service,
-    claims: &[],
     immediate: false,
     check,
 };

@@ -13,7 +13,6 @@ pub(super) const RULE: Rule = Rule {
     help: "requests take longer by time in which no step of an engine ran for them: the server waits for another service",
     next: "look what it asks for: a store, a cache, a guard model, a remote engine; its own GPU is idle meanwhile",
     scope: Scope::Model,
-    claims: &[Feature::Unattributed],
     immediate: false,
     check,
 };

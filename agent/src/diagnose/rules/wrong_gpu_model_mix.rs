@@ -15,7 +15,6 @@ pub(super) const RULE: Rule = Rule {
     help: "processes of one service have work on GPUs of different models, which are not equally fast",
     next: "pin the service to one model (node selector, device plugin); compare by gpu_model before anything else",
     scope: Scope::Service,
-    claims: ENGINE,
     immediate: true,
     check,
 };

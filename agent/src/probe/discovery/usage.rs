@@ -42,6 +42,11 @@ impl Units {
         let of = |key| entries.iter().find(|entry| entry.0 == key).map(|entry| entry.1);
         Self { ticks: of(CLOCK_TICKS).unwrap_or(100), page: of(PAGE_SIZE).unwrap_or(4096) }
     }
+
+    /// Milliseconds in so many ticks.
+    fn ms(self, ticks: u64) -> u64 {
+        ticks * 1000 / self.ticks.max(1)
+    }
 }
 
 impl Usages {
@@ -76,7 +81,7 @@ impl Usages {
             let Some(ticks) = self.cpu.get(&service.name) else { continue };
             // One that has ended has no group any more.
             let periods = procfs.cpu_periods(*pid).ok().flatten().map(|of| [of.all, of.throttled]);
-            let cpu_ms = ticks * 1000 / units.ticks.max(1);
+            let cpu_ms = units.ms(*ticks);
             told.insert(&*service.name, ServiceUse { service: service.name.clone(), cpu_ms, periods });
         }
         told.into_values().collect()
@@ -86,7 +91,7 @@ impl Usages {
     pub(super) fn view(&self, units: Units) -> BTreeMap<String, Usage> {
         let usage = |(name, ticks): (&String, &u64)| {
             let memory_bytes = self.memory.get(name).map(|pages| pages * units.page);
-            (name.clone(), Usage { cpu_ms: ticks * 1000 / units.ticks.max(1), memory_bytes })
+            (name.clone(), Usage { cpu_ms: units.ms(*ticks), memory_bytes })
         };
         self.cpu.iter().map(usage).collect()
     }

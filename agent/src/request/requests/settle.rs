@@ -39,13 +39,13 @@ impl Requests {
         let mut assignment = found.assignment;
         // The time that it waits for the engine begins where its client's request was read, as its stages do. Where it is
         // not known yet which that is: when it came from there.
-        let front =
-            exchange.id.and_then(|id| nesting.outermost(id)).and_then(|outer| all.get(&outer)?.read_ns);
-        let came = exchange.client.and(exchange.first_byte_in_ns);
-        let from = front.filter(|from| *from < read).or(came.filter(|from| *from < read));
-        if let Some((from, process)) = from.zip(service.processes.get(&found.pid)) {
+        let outermost = exchange.id.and_then(|id| nesting.outermost(id));
+        let before = |t: &u64| *t < read;
+        let front = outermost.and_then(|outer| all.get(&outer)?.read_ns).filter(before);
+        let came = exchange.client.and(exchange.first_byte_in_ns).filter(before);
+        if let Some((from, process)) = front.or(came).zip(service.processes.get(&found.pid)) {
             assignment.queue_from(from, &process.log);
-            assignment.queue_from_proxy = front.is_none_or(|front| front >= read);
+            assignment.queue_from_proxy = front.is_none();
         }
         let hazy = service.blurred(read);
         let others = || service.live.iter().filter_map(|(_, id)| all.get(id));
