@@ -37,12 +37,12 @@ pub(super) struct Json {
 }
 
 impl Json {
-    fn feed(&mut self, bytes: &mut [u8]) {
+    fn feed(&mut self, bytes: &mut [u8], last: bool) {
         let len = self
             .left
             .map_or(bytes.len(), |left| usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len()));
         let (json, binary) = bytes.split_at_mut(len);
-        self.lexer.feed(json);
+        self.lexer.feed(json, self.left.map_or(last, |left| left == json.len() as u64));
         mask_all(binary);
         if let Some(left) = &mut self.left {
             *left -= len as u64;
@@ -77,24 +77,17 @@ impl Body {
         if Sse::begins(bytes) { Self::Events(Box::new(Sse::new(grammar))) } else { Self::Opaque }
     }
 
-    /// Reads and masks the next bytes; the number of content-bearing events that ended in them.
-    pub(super) fn feed(&mut self, bytes: &mut [u8]) -> u64 {
+    /// Reads and masks the next bytes, `last` when the body is known to end with them; the number of content-bearing
+    /// events that ended in them.
+    pub(super) fn feed(&mut self, bytes: &mut [u8], last: bool) -> u64 {
         match self {
             Self::Opaque => mask_all(bytes),
-            Self::Json(json) => json.feed(bytes),
+            Self::Json(json) => json.feed(bytes, last),
             Self::Events(events) => return events.feed(bytes),
             Self::Lines(lines) => return lines.feed(bytes),
             Self::Messages(messages) => return messages.feed(bytes),
         }
         0
-    }
-
-    /// The same for a body of which `left` bytes are known to come behind these.
-    pub(super) fn feed_before(&mut self, left: u64, bytes: &mut [u8]) -> u64 {
-        if let Self::Json(json) = self {
-            json.lexer.expect_more(left > 0);
-        }
-        self.feed(bytes)
     }
 
     /// It is a stream of events.
@@ -185,8 +178,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut body = Body::new(&headers, Grammar::KSERVE.answer(), Side::Response);
             let (mut a, mut b) = (bytes[..at].to_vec(), bytes[at..].to_vec());
-            body.feed(&mut a);
-            body.feed(&mut b);
+            body.feed(&mut a, false);
+            body.feed(&mut b, true);
             assert_eq!(body.facts().unwrap().model.as_deref(), Some("m"));
             assert!([a, b].concat()[json.len()..].iter().all(|b| *b == b'x'));
         }

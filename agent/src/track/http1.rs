@@ -17,6 +17,8 @@ const MAX_HEAD: usize = 64 * 1024;
 const MAX_SIZE_DIGITS: u8 = 12;
 /// The end of a chunked body without trailers.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Behind the data of a chunk: another follows that has none, so that these were the last.
+const BEFORE_LAST_CHUNK: &[u8] = b"\r\n0\r\n";
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +47,8 @@ pub(super) enum Piece<'b> {
     Begin,
     /// The head is complete: see [`Direction::head`]; the caller answers with [`Direction::body`].
     Head,
-    /// Bytes of the body, still to be masked.
-    Body(&'b mut [u8]),
+    /// Bytes of the body, still to be masked; true when they are known to be its last.
+    Body(&'b mut [u8], bool),
     /// Bytes of the framing, masked.
     Frame,
     /// The message is over (no byte taken).
@@ -121,11 +123,6 @@ impl Direction {
         matches!(self.state, State::Ended)
     }
 
-    /// Bytes that are sure to come of the body or of this part of it.
-    pub(super) fn left(&self) -> u64 {
-        if let State::Length(left) | State::Data(left) = self.state { left } else { 0 }
-    }
-
     /// In a body that ends with the connection.
     pub(super) fn until_close(&self) -> bool {
         matches!(self.state, State::UntilClose)
@@ -183,13 +180,14 @@ impl Direction {
                 let body = take_up_to(input, left);
                 let left = left - body.len() as u64;
                 self.state = if left == 0 { State::Ended } else { State::Length(left) };
-                Some(Piece::Body(body))
+                Some(Piece::Body(body, left == 0))
             }
-            State::UntilClose => Some(Piece::Body(std::mem::take(input))),
+            State::UntilClose => Some(Piece::Body(std::mem::take(input), false)),
             State::Data(left) => {
                 let body = take_up_to(input, left);
-                self.data_left(left - body.len() as u64);
-                Some(Piece::Body(body))
+                let left = left - body.len() as u64;
+                self.data_left(left);
+                Some(Piece::Body(body, left == 0 && input.starts_with(BEFORE_LAST_CHUNK)))
             }
             State::Trailers(mask) => Some(self.in_trailers(mask, input)),
             State::Lost | State::Ended => None,

@@ -44,7 +44,7 @@ use crate::decode::{Payload, Stamp};
 pub(super) use find::begins;
 use frame::{END_HEADERS, END_STREAM, Frames, HEADER, Header, Kind, PREFACE, Piece};
 use half::{Half, Pending};
-use streams::Streams;
+use streams::{Octets, Streams};
 
 /// As in records.
 pub(super) const PROTOCOL: &str = "HTTP/2";
@@ -252,7 +252,7 @@ impl Http2 {
         match inside {
             // Most likely still the same body, and what is looked for in it proves itself.
             Some(id) if tail && self.streams.contains(id) => {
-                self.streams.data(side, id, input, false, at, cx);
+                self.streams.data(side, id, Octets { bytes: input, fresh: false, last: false }, at, cx);
             }
             _ => mask_all(input),
         }
@@ -262,7 +262,7 @@ impl Http2 {
         match piece {
             Piece::Begin(frame) => self.begin(side, frame, at, cx),
             Piece::Value(frame, value) => self.value(side, frame, value, at, cx),
-            Piece::Content(frame, bytes) => self.content(side, frame, bytes, at, cx),
+            Piece::Content(frame, bytes, last) => self.content(side, frame, bytes, last, at, cx),
             Piece::End(frame) => self.end(side, frame, unseen, at, cx),
             Piece::Garbage => self.garbage(side, at, cx),
             Piece::Frame => {}
@@ -303,7 +303,15 @@ impl Http2 {
         }
     }
 
-    fn content(&mut self, side: Side, frame: Header, bytes: &mut [u8], at: Stamp, cx: &mut Context<'_>) {
+    fn content(
+        &mut self,
+        side: Side,
+        frame: Header,
+        bytes: &mut [u8],
+        last: bool,
+        at: Stamp,
+        cx: &mut Context<'_>,
+    ) {
         let half = self.half(side);
         let fresh = half.counted == 0;
         // Fits: not more than the frame.
@@ -311,7 +319,7 @@ impl Http2 {
         half.counted += len;
         match frame.kind {
             Kind::Headers | Kind::Continuation | Kind::Promise => half.headers.octets(bytes),
-            Kind::Data => self.streams.data(side, frame.stream, bytes, fresh, at, cx),
+            Kind::Data => self.streams.data(side, frame.stream, Octets { bytes, fresh, last }, at, cx),
             _ => mask_all(bytes),
         }
         if is_of_message(frame) {

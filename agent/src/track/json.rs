@@ -82,8 +82,6 @@ pub(super) struct Lexer {
     outwards: u32,
     /// The model's name that was found after the gap, in the bytes that are being read.
     believed: Option<Believed>,
-    /// More of the body is sure to come behind the bytes that are being read.
-    goes_on: bool,
     facts: Facts,
 }
 
@@ -102,7 +100,6 @@ impl Lexer {
             gap: false,
             outwards: 0,
             believed: None,
-            goes_on: false,
             facts: Facts::default(),
         }
     }
@@ -145,11 +142,6 @@ impl Lexer {
         self.key = Key::OTHER;
     }
 
-    /// Whether more of the body is sure to come behind the bytes that are fed next.
-    pub(super) fn expect_more(&mut self, goes_on: bool) {
-        self.goes_on = goes_on;
-    }
-
     /// Whatever comes is to be masked until [`Lexer::restart`].
     pub(super) fn give_up(&mut self) {
         self.state = State::Failed;
@@ -169,8 +161,8 @@ impl Lexer {
         }
     }
 
-    /// Reads and masks the next bytes.
-    pub(super) fn feed(&mut self, bytes: &mut [u8]) {
+    /// Reads and masks the next bytes; `last` when no more of the document are sure to come.
+    pub(super) fn feed(&mut self, bytes: &mut [u8], last: bool) {
         let (mut at, mut name_start, mut text_start) = (0, 0, 0);
         while at < bytes.len() {
             at = match self.state {
@@ -194,7 +186,7 @@ impl Lexer {
                 }
             };
         }
-        self.leave(bytes, text_start);
+        self.leave(bytes, text_start, last);
     }
 
     /// Bytes outside of strings; where to go on.

@@ -33,7 +33,7 @@ impl Lines {
         for line in bytes.split_inclusive_mut(|b| *b == b'\n') {
             let ends = line.ends_with(b"\n");
             let len = line.len() - usize::from(ends);
-            self.lexer.feed(&mut line[..len]);
+            self.lexer.feed(&mut line[..len], ends);
             if ends || self.lexer.complete() {
                 events += u64::from(self.lexer.facts_mut().end_event());
             }

@@ -267,8 +267,8 @@ impl Server {
                 }
                 None => self.request_garbage(at, cx),
             },
-            Piece::Body(bytes) => {
-                self.exchanges.request_body().feed_before(self.requests.left(), bytes);
+            Piece::Body(bytes, last) => {
+                self.exchanges.request_body().feed(bytes, last);
             }
             Piece::End => self.exchanges.request_end(at, cx),
             Piece::Garbage => self.request_garbage(at, cx),
@@ -289,7 +289,7 @@ impl Server {
         match piece {
             Piece::Begin => self.exchanges.response_begin(at),
             Piece::Head => self.response_head(at, cx),
-            Piece::Body(bytes) => self.exchanges.response_body(bytes, at, cx),
+            Piece::Body(bytes, last) => self.exchanges.response_body(bytes, last, at, cx),
             Piece::End => self.exchanges.response_end(at, &mut self.deliveries, cx),
             Piece::Garbage => self.response_garbage(at, cx),
             Piece::Frame => {}

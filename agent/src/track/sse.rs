@@ -14,6 +14,9 @@ use super::{
 const FIELDS: &[&[u8]] = &[b"data:", b"event:"];
 const DATA: usize = 0;
 const DONE: &[u8] = b"[DONE]";
+/// Behind a line: its end and an empty line, with which its event is over.
+const EVENT_ENDS: [&[u8]; 3] = [b"\n\n", b"\r\n\r\n", b"\r\r"];
+
 #[derive(Clone, Copy, Debug)]
 enum Line {
     /// In the name of a field.
@@ -99,21 +102,22 @@ impl Sse {
             self.cr = false;
             let len = memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len());
             let (line, rest) = bytes.split_at_mut(len);
-            self.in_line(line);
+            let last = EVENT_ENDS.iter().any(|end| rest.starts_with(end));
+            self.in_line(line, last);
             bytes = rest;
         }
         events
     }
 
-    /// Bytes of one line.
-    fn in_line(&mut self, line: &mut [u8]) {
+    /// Bytes of one line; `last` when they are the last of their event.
+    fn in_line(&mut self, line: &mut [u8], last: bool) {
         let mut at = 0;
         while at < line.len() && !matches!(self.line, Line::Data | Line::Lost | Line::Other) {
             self.line = self.prefix(line, &mut at);
         }
         let rest = &mut line[at..];
         match self.line {
-            Line::Data | Line::Lost => self.lexer.feed(rest),
+            Line::Data | Line::Lost => self.lexer.feed(rest, last),
             Line::Other => mask_text(rest),
             Line::Field(_) | Line::Blank | Line::Done(_) => {}
         }
@@ -153,7 +157,7 @@ impl Sse {
             }
             // It was the beginning of an array instead.
             Line::Done(1) => {
-                self.lexer.feed(&mut [b'[']);
+                self.lexer.feed(&mut [b'['], false);
                 Line::Data
             }
             Line::Done(_) => {
@@ -286,5 +290,29 @@ mod tests {
         assert_eq!(sse.feed(&mut rest.into_bytes()), 1);
         assert_eq!(sse.facts().finish_reason(), Some("length"));
         assert!(sse.done());
+    }
+
+    /// Of an event whose beginning is missing, it is not known what else comes before its empty line.
+    #[test]
+    fn a_model_behind_a_gap_stays_only_in_an_event_that_is_seen_to_end() {
+        let inside = r#"lost"}],"metadata":{"model":"s3cret"}"#;
+        for (pieces, model) in [
+            (&[inside, "}\n\n"][..], None),
+            (&[inside, "\n", "data: }\n\n"], None),
+            (&[r#"lost"}],"model":"s3cret"}"#, "\n\n"], None),
+            (&["lost\"}],\"model\":\"m\"}\n\n"], Some("m")),
+            (&["lost\"}],\"model\":\"m\"}\r\n\r\n"], Some("m")),
+        ] {
+            let mut sse = Sse::new(Grammar::OPENAI.answer());
+            sse.gap();
+            let mut masked = String::new();
+            for piece in pieces {
+                let mut bytes = piece.as_bytes().to_vec();
+                sse.feed(&mut bytes);
+                masked += std::str::from_utf8(&bytes).unwrap();
+            }
+            assert_eq!(sse.facts().model.as_deref(), model, "{pieces:?}");
+            assert!(!masked.contains("s3cret"), "{masked}");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod http2;
 mod long;
 mod losses;
 mod memory;
+mod names;
 mod network;
 mod peers;
 mod pieces;

@@ -139,13 +139,19 @@ impl Exchanges {
         front
     }
 
-    /// Bytes of the response's body, which are masked.
-    pub(in crate::track) fn response_body(&mut self, bytes: &mut [u8], at: Stamp, cx: &mut Context<'_>) {
+    /// Bytes of the response's body, which are masked; `last` when it is known to end with them.
+    pub(in crate::track) fn response_body(
+        &mut self,
+        bytes: &mut [u8],
+        last: bool,
+        at: Stamp,
+        cx: &mut Context<'_>,
+    ) {
         if !self.answering {
             mask_all(bytes);
             return;
         }
-        let events = self.response_body.feed(bytes);
+        let events = self.response_body.feed(bytes, last);
         let Some(front) = self.open.front_mut() else { return };
         for _ in 0..events {
             let event = ContentEvent { time_ns: at.time_ns, tid: at.tid };

@@ -13,7 +13,7 @@ fn pieces(direction: &mut Direction, input: &[&[u8]], framing: Option<Framing>) 
                     said.push("head".into());
                     direction.body(framing);
                 }
-                Piece::Body(body) => {
+                Piece::Body(body, _) => {
                     let text = String::from_utf8_lossy(body).into_owned();
                     match said.last_mut() {
                         Some(last) if last.starts_with('=') => last.push_str(&text),

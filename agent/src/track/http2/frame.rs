@@ -132,8 +132,8 @@ pub(super) enum Piece<'b> {
     /// A value of a control frame: a setting, an error code, by how much a window grows, or the last stream and error code
     /// of a `GOAWAY`.
     Value(Header, [u8; 8]),
-    /// Octets of the frame's content, still to be masked.
-    Content(Header, &'b mut [u8]),
+    /// Octets of the frame's content, still to be masked; true when a body ends with them.
+    Content(Header, &'b mut [u8], bool),
     /// Octets of the framing, masked.
     Frame,
     /// The frame is over (no octet taken).
@@ -296,10 +296,19 @@ impl Frames {
         // Fits: not more than `left`.
         self.left -= u32::try_from(bytes.len()).unwrap_or(self.left);
         if content > 0 {
-            return Piece::Content(self.frame, bytes);
+            let last = self.left == self.padding && self.ends_stream(input);
+            return Piece::Content(self.frame, bytes, last);
         }
         mask_all(bytes);
         Piece::Frame
+    }
+
+    /// The body ends with the content of this frame: it says so, or an empty one does that comes right `behind` it.
+    fn ends_stream(&self, behind: &[u8]) -> bool {
+        let [a, b, c, d] = self.frame.stream.to_be_bytes();
+        let empty = [0, 0, 0, 0, END_STREAM, a, b, c, d];
+        self.frame.kind == Kind::Data
+            && (self.frame.has(END_STREAM) || (self.left == 0 && behind.starts_with(&empty)))
     }
 
     /// The octets before the content are complete.

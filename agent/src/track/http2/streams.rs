@@ -96,6 +96,17 @@ impl Stream {
     }
 }
 
+/// Bytes of a body.
+#[derive(Debug)]
+pub(super) struct Octets<'b> {
+    /// Still to be masked.
+    pub bytes: &'b mut [u8],
+    /// A frame begins with them.
+    pub fresh: bool,
+    /// The body is known to end with them.
+    pub last: bool,
+}
+
 /// The streams that are not over, and what is remembered of the others.
 #[derive(Debug)]
 pub(super) struct Streams {
@@ -248,35 +259,28 @@ impl Streams {
         self.table.get_mut(&id)
     }
 
-    /// Bytes of a body; `fresh` when a frame begins with them.
-    pub(super) fn data(
-        &mut self,
-        side: Side,
-        id: u32,
-        bytes: &mut [u8],
-        fresh: bool,
-        at: Stamp,
-        cx: &mut Context<'_>,
-    ) {
+    /// Bytes of a body.
+    pub(super) fn data(&mut self, side: Side, id: u32, octets: Octets<'_>, at: Stamp, cx: &mut Context<'_>) {
         match side {
-            Side::Request => self.request_data(id, bytes, at),
-            Side::Response => self.response_data(id, bytes, fresh, at, cx),
+            Side::Request => self.request_data(id, octets, at),
+            Side::Response => self.response_data(id, octets, at, cx),
         }
     }
 
-    fn request_data(&mut self, id: u32, bytes: &mut [u8], at: Stamp) {
+    fn request_data(&mut self, id: u32, Octets { bytes, last, .. }: Octets<'_>, at: Stamp) {
         let stream = self.table.get_mut(&id).filter(|s| s.exchanges.reading());
         let Some(stream) = stream else { return mask_all(bytes) };
         stream.exchanges.read(at, self.arrivals);
         let body = stream.exchanges.request_body();
         let before = body.messages();
-        body.feed(bytes);
+        body.feed(bytes, last);
         if body.messages() > before {
             stream.message_read = Some((at, self.arrivals));
         }
     }
 
-    fn response_data(&mut self, id: u32, bytes: &mut [u8], fresh: bool, at: Stamp, cx: &mut Context<'_>) {
+    fn response_data(&mut self, id: u32, octets: Octets<'_>, at: Stamp, cx: &mut Context<'_>) {
+        let Octets { bytes, fresh, last } = octets;
         let Some(stream) = self.answering(id) else { return mask_all(bytes) };
         if !stream.answered || (stream.answer_lost && fresh) {
             stream.exchanges.response_found(bytes, at, stream.request_lost, cx);
@@ -284,7 +288,7 @@ impl Streams {
             stream.answer_lost = false;
         }
         stream.read_so_far(cx);
-        stream.exchanges.response_body(bytes, at, cx);
+        stream.exchanges.response_body(bytes, last, at, cx);
     }
 
     /// So many bytes of frames of this stream.

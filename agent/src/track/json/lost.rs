@@ -48,9 +48,9 @@ impl Lexer {
         }
     }
 
-    /// No more bytes for now. A name stays if its object was left, which may have been the root (`goes_on`: it was not,
-    /// since bytes are to come); later bytes can take back what is known by it, but not what stands here.
-    pub(super) fn leave(&mut self, bytes: &mut [u8], text_start: usize) {
+    /// No more bytes for now. A name stays only if its object was left and the document ends here (`last`), so that it
+    /// was the root: later bytes could take back what is known by it, but not what stands here.
+    pub(super) fn leave(&mut self, bytes: &mut [u8], text_start: usize, last: bool) {
         if self.top().place == Place::Unknown {
             match self.state {
                 State::Text(Act::Model) => self.state = State::Text(Act::None),
@@ -62,7 +62,7 @@ impl Lexer {
             }
         }
         let Some(found) = self.believed.take() else { return };
-        let is_inside = found.outwards == self.outwards || self.goes_on;
+        let is_inside = found.outwards == self.outwards || !last;
         if is_inside {
             self.facts.forget_model();
         }

@@ -28,9 +28,9 @@ impl Server {
             _ if self.closed.is_some() => mask_all(bytes),
             // The body may still tell something: neither JSON nor events need framing to be found again.
             Side::Request if in_message => {
-                self.exchanges.request_body().feed(bytes);
+                self.exchanges.request_body().feed(bytes, end > 0);
             }
-            Side::Response if in_message => self.exchanges.response_body(bytes, at, cx),
+            Side::Response if in_message => self.exchanges.response_body(bytes, end > 0, at, cx),
             _ => mask_all(bytes),
         }
         self.unknown(side, (bytes.len() + kept.len()) as u64, at, cx);

@@ -15,7 +15,7 @@ fn say(frames: &mut Frames, pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
             match piece {
                 Piece::Begin(h) => said.push(format!("{:?} {}", h.kind, h.stream)),
                 Piece::Value(_, value) => said.push(format!("value {value:?}")),
-                Piece::Content(_, bytes) => {
+                Piece::Content(_, bytes, _) => {
                     let text = String::from_utf8_lossy(bytes).into_owned();
                     match said.last_mut().filter(|last| last.starts_with('\'')) {
                         Some(last) => last.push_str(&text),

@@ -138,7 +138,7 @@ fn read(content: Content, lcg_seed: u64, bytes: &[u8], cuts: &[usize]) -> (Vec<u
             body.gap(None);
         }
         let mut piece = bytes[from..*cut].to_vec();
-        events.push(body.feed(&mut piece));
+        events.push(body.feed(&mut piece, i == cuts.len()));
         masked.extend_from_slice(&piece);
         from = *cut;
     }
