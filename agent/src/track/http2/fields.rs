@@ -12,6 +12,7 @@ pub(super) const NAMES: &[&[u8]] = &[
     b":path",
     b":status",
     b"content-encoding",
+    b"content-length",
     b"content-type",
     b"grpc-status",
     b"grpc-timeout",
@@ -19,11 +20,12 @@ pub(super) const NAMES: &[&[u8]] = &[
     b"x-request-id",
 ];
 /// The fields of [`NAMES`].
-const FIELDS: [Field; 9] = [
+const FIELDS: [Field; 10] = [
     Field::Method,
     Field::Path,
     Field::Status,
     Field::ContentEncoding,
+    Field::ContentLength,
     Field::ContentType,
     Field::GrpcStatus,
     Field::GrpcTimeout,
@@ -40,6 +42,7 @@ pub(super) enum Field {
     Path,
     Status,
     ContentEncoding,
+    ContentLength,
     ContentType,
     GrpcStatus,
     GrpcTimeout,
@@ -67,6 +70,8 @@ impl Field {
     pub(super) fn keeps(self, symbol: u8) -> Keep {
         match (self, symbol) {
             (Self::Path, b'?' | b'#') => Keep::End,
+            (Self::ContentLength, b'0'..=b'9') => Keep::Yes,
+            (Self::ContentLength, _) => Keep::Bad,
             (_, b' '..=b'~') => Keep::Yes,
             _ => Keep::Bad,
         }
@@ -127,6 +132,11 @@ impl Block {
     /// Status of a response.
     pub(super) fn status(&self) -> Option<u16> {
         self.value(Field::Status)?.parse().ok().filter(|status| (100..1000).contains(status))
+    }
+
+    /// Length of the body.
+    pub(super) fn content_len(&self) -> Option<u64> {
+        self.value(Field::ContentLength)?.parse().ok()
     }
 
     /// Status of a gRPC call.

@@ -43,8 +43,19 @@ struct Stream {
     answer_lost: bool,
     /// Framing was lost inside the answer, and nothing has come since: it may be over.
     doubtful: bool,
+    /// Bytes of the request's body that are still to come, where its head says it.
+    request_left: Option<u64>,
+    /// The same of the answer.
+    answer_left: Option<u64>,
     /// What of the answer may be sent.
     window: Window,
+}
+
+/// Takes so many bytes from those that are still `left`: true if they were the last. More than were left prove that
+/// nothing is known of it.
+fn takes_last(left: &mut Option<u64>, len: u64) -> bool {
+    *left = left.and_then(|left| left.checked_sub(len));
+    *left == Some(0)
 }
 
 impl Stream {
@@ -62,6 +73,8 @@ impl Stream {
             request_lost: false,
             answer_lost: false,
             doubtful: false,
+            request_left: None,
+            answer_left: None,
             window,
         }
     }
@@ -90,6 +103,7 @@ impl Stream {
             }
             None => self.exchanges.response_found(&[], at, self.request_lost, cx),
         }
+        self.answer_left = block.content_len();
         // What is not known to be something else, may be.
         self.grpc |= !block.is_complete();
         self.answered = true;
@@ -221,6 +235,7 @@ impl Streams {
             stream.method = method;
             stream.grpc = true;
         }
+        stream.request_left = block.content_len();
         stream.exchanges.request_head(request, at, cx);
     }
 
@@ -271,6 +286,7 @@ impl Streams {
         let stream = self.table.get_mut(&id).filter(|s| s.exchanges.reading());
         let Some(stream) = stream else { return mask_all(bytes) };
         stream.exchanges.read(at, self.arrivals);
+        let last = takes_last(&mut stream.request_left, bytes.len() as u64) || last;
         let body = stream.exchanges.request_body();
         let before = body.messages();
         body.feed(bytes, last);
@@ -288,6 +304,7 @@ impl Streams {
             stream.answer_lost = false;
         }
         stream.read_so_far(cx);
+        let last = takes_last(&mut stream.answer_left, bytes.len() as u64) || last;
         stream.exchanges.response_body(bytes, last, at, cx);
     }
 

@@ -20,12 +20,17 @@ fn chunk(data: &[u8]) -> Vec<u8> {
 /// The model that is known of a request whose body was read so, by HTTP/1.1 in chunks or by HTTP/2. Nothing that was
 /// seen may have the secret.
 fn model(http2: bool, reads: &[Vec<u8>]) -> Option<String> {
+    model_of(http2, b"", reads)
+}
+
+/// The same with `more` fields of HTTP/2.
+fn model_of(http2: bool, more: &[u8], reads: &[Vec<u8>]) -> Option<String> {
     let mut rig = Rig::new();
     rig.accept(1);
     if http2 {
         rig.recv(1, PREFACE);
         rig.send(1, SETTINGS);
-        let head = [&[0x83][..], &field(":path", "/v1/chat/completions")].concat();
+        let head = [&[0x83][..], &field(":path", "/v1/chat/completions"), more].concat();
         rig.recv(1, frame(1, 4, 1, &head));
     } else {
         rig.recv(1, "POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -77,4 +82,20 @@ fn a_name_is_not_known_where_the_end_comes_later() {
         model(true, &[[frame(0, 0, 1, &body), frame(0, 1, 3, b"")].concat(), frame(0, 1, 1, b"")]),
         None
     );
+}
+
+/// The end of the stream comes in a write of its own with some clients, as with httpx.
+#[test]
+fn a_body_of_known_length_ends_without_the_stream() {
+    let (body, empty) = (long(r#""model":"m"}"#), frame(0, 1, 1, b""));
+    let of =
+        |len: usize, reads: &[Vec<u8>]| model_of(true, &field("content-length", &len.to_string()), reads);
+    assert_eq!(of(body.len(), &[frame(0, 0, 1, &body), empty.clone()]), Some("m".into()));
+    let (first, second) = body.split_at(2000);
+    let two = [frame(0, 0, 1, first), frame(0, 0, 1, second), empty.clone()];
+    assert_eq!(of(body.len(), &two), Some("m".into()));
+    let body = long(&format!(r#""metadata":{{"model":"{SECRET}"}}"#));
+    let rest = br#","stream":true}"#;
+    let reads = [frame(0, 0, 1, &body), frame(0, 0, 1, rest), empty];
+    assert_eq!(of(body.len() + rest.len(), &reads), None);
 }

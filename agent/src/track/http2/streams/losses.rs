@@ -12,9 +12,13 @@ impl Streams {
                     stream.exchanges.read(at, self.arrivals);
                 }
                 stream.exchanges.request_bytes(len);
+                super::takes_last(&mut stream.request_left, len);
                 stream.exchanges.request_body().gap(Some(len));
             }
-            Side::Response => stream.exchanges.response_gap(len, at),
+            Side::Response => {
+                super::takes_last(&mut stream.answer_left, len);
+                stream.exchanges.response_gap(len, at);
+            }
         }
     }
 
@@ -26,11 +30,13 @@ impl Streams {
             match side {
                 Side::Request if stream.exchanges.reading() => {
                     stream.request_lost = true;
+                    stream.request_left = None;
                     stream.exchanges.requests_lost();
                 }
                 Side::Request => {}
                 Side::Response => {
                     stream.answer_lost = true;
+                    stream.answer_left = None;
                     stream.doubtful = inside == Some(*id);
                     stream.exchanges.responses_lost();
                 }
