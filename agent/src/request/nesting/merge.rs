@@ -29,7 +29,7 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     let is_guess = |part: &Part| !part.certain || part.ended.exchange.flags.contains(&Flag::NestedGuessed);
     let Some(main) = parts.iter().rev().max_by_key(|part| rank(&part.ended.exchange)) else { return outer };
     outer.inner = Some(inner(&main.ended, count));
-    let has_source = is_source(&outer.exchange, &main.ended.exchange);
+    let has_source = is_source(&outer, &main.ended.exchange);
     let guessed = !has_source || parts.iter().any(is_guess);
     let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
     let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
@@ -37,16 +37,19 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     // What it was split into is of one kind; what else was asked for it has tokens of its own.
     let alike = worked.iter().filter(|part| part.ended.exchange.api == main.ended.exchange.api);
     let alike: Vec<&Exchange> = alike.map(|part| &part.ended.exchange).collect();
+    let mut is_late = false;
     if has_source {
-        fill_tokens(&mut outer.exchange, &alike);
+        is_late = fill_tokens(&mut outer.exchange, &alike) && comes_late(&outer.exchange, &main.ended.exchange);
         fill(&mut outer.exchange, &main.ended.exchange);
     }
     let assignments = worked.into_iter().map(|part| part.ended.assignment.clone());
     let theirs = assignments.reduce(|one, other| join(one, &other)).unwrap_or_default();
     let is_contested = outer.assignment.work_ns().is_some() && theirs.work_ns().is_some();
     outer.assignment = forward_of(std::mem::take(&mut outer.assignment), theirs);
-    if guessed || is_contested {
+    if guessed || is_contested || is_late {
         outer.exchange.flags.push(Flag::NestedGuessed);
+    }
+    if guessed || is_contested {
         let confidence = &mut outer.assignment.confidence;
         *confidence = confidence.map(|confidence| confidence.max(Confidence::Estimated));
     }
@@ -55,12 +58,24 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
 
 /// Whether an outer answer can have come from an inner one, as far as their times and models tell. One that was complete
 /// before the outer stream began, which then went on for longer than it takes to pass a whole answer on, was asked for
-/// something else, as whether the request may be answered at all.
-fn is_source(outer: &Exchange, inner: &Exchange) -> bool {
+/// something else, as whether the request may be answered at all; so was one after which the outer process went to
+/// the GPU itself.
+fn is_source(ended: &Ended, inner: &Exchange) -> bool {
+    let outer = &ended.exchange;
+    let own = ended.assignment.forward.map(|forward| forward.first_launch);
+    let is_worked_on = own.zip(inner.last_byte_out_ns).is_some_and(|(launch, inner)| inner < launch);
     let last = outer.content.last().map(|event| event.time_ns);
     let streamed = outer.first_token_ns.zip(last).filter(|(first, last)| last - first > PASSING_ON_NS);
     let is_before = streamed.zip(inner.last_byte_out_ns).is_some_and(|((first, _), inner)| inner < first);
-    !is_before && !is_of_another_model(outer, inner)
+    !is_before && !is_worked_on && !is_of_another_model(outer, inner)
+}
+
+/// An outer answer that comes whole, and later than one is handed on, may have been worked at since: whose tokens the
+/// inner one told is a guess.
+fn comes_late(outer: &Exchange, inner: &Exchange) -> bool {
+    let between = outer.first_byte_out_ns.zip(inner.last_byte_out_ns);
+    outer.content.is_empty()
+        && between.is_some_and(|(outer, inner)| outer.saturating_sub(inner) > PASSING_ON_NS)
 }
 
 /// Counts that only the inner answer states are not the outer one's if another model gave it. A proxy may rename a model,
@@ -78,15 +93,17 @@ fn rank(exchange: &Exchange) -> (bool, bool, u64) {
     (exchange.content_total > 0, succeeded, exchange.output_tokens.unwrap_or_default())
 }
 
-/// Tokens are those of all parts, if all of them tell.
-fn fill_tokens(outer: &mut Exchange, parts: &[&Exchange]) {
+/// Tokens are those of all parts, if all of them tell. True when any were taken.
+fn fill_tokens(outer: &mut Exchange, parts: &[&Exchange]) -> bool {
     let is_told = outer.output_tokens.is_some() || outer.input_tokens.is_some();
     let sum = |of: fn(&Exchange) -> Option<u64>| parts.iter().map(|part| of(part)).sum::<Option<u64>>();
     outer.input_tokens = outer.input_tokens.or_else(|| sum(|part| part.input_tokens));
     outer.output_tokens = outer.output_tokens.or_else(|| sum(|part| part.output_tokens));
-    if !is_told && (outer.output_tokens.is_some() || outer.input_tokens.is_some()) {
+    let is_taken = !is_told && (outer.output_tokens.is_some() || outer.input_tokens.is_some());
+    if is_taken {
         outer.tokens_source = parts.first().and_then(|part| part.tokens_source);
     }
+    is_taken
 }
 
 fn fill(outer: &mut Exchange, inner: &Exchange) {

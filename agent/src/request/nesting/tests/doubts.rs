@@ -202,3 +202,26 @@ fn tokens_of_another_model_are_not_the_answer_s() {
         assert_eq!((rig.told(), rig.last().exchange.output_tokens), (vec![want.to_owned()], tokens));
     }
 }
+
+/// A guard that is asked before a whole answer, or an engine whose answer is handed on late: nothing tells which.
+#[test]
+fn tokens_of_an_answer_that_is_handed_on_late_are_a_guess() {
+    // When the outer answer is written, what it says of tokens itself, and what is told.
+    let cases: [(u64, Option<u64>, &str, Option<u64>); 4] = [
+        (201, None, "0: 1 @ 3", Some(9)),
+        (219, None, "0: 1 @ 3", Some(9)),
+        (221, None, "0: 1 @ 3?", Some(9)),
+        (221, Some(4), "0: 1 @ 3", Some(4)),
+    ];
+    for (written_ms, own, want, tokens) in cases {
+        let mut rig = Rig::default();
+        rig.read(0, NGINX, 100, None, nothing);
+        rig.read(1, ENGINE, 110, Some(NGINX), nothing);
+        rig.finish(1, 200, |e| e.output_tokens = Some(9));
+        rig.finish(0, written_ms, |e| {
+            e.first_byte_out_ns = Some(written_ms * MS);
+            e.output_tokens = own;
+        });
+        assert_eq!((rig.told(), rig.last().exchange.output_tokens), (vec![want.to_owned()], tokens));
+    }
+}
