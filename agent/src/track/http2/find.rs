@@ -60,6 +60,11 @@ pub(super) fn begins_within(bytes: &[u8], max: u32) -> Option<Proof> {
         return None;
     }
     let at = HEADER + usize::from(header.lead());
+    // What is no content is masked, so that a recording would not prove the same by it.
+    let padding = if header.is_padded() { u32::from(*bytes.get(HEADER)?) } else { 0 };
+    if u32::from(header.lead()) + padding >= header.len {
+        return None;
+    }
     let request = match bytes.get(at)? {
         // `:authority`, `:method`, `:path`, `:scheme`: the whole field, or its name.
         0x81..=0x87 | 0x41..=0x47 | 0x01..=0x07 | 0x11..=0x17 => true,

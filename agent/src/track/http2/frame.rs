@@ -119,7 +119,8 @@ impl Header {
         }
     }
 
-    fn is_padded(&self) -> bool {
+    /// The first octet of the payload is the length of the padding at its end.
+    pub(super) fn is_padded(&self) -> bool {
         matches!(self.kind, Kind::Data | Kind::Headers | Kind::Promise) && self.has(PADDED)
     }
 }

@@ -57,6 +57,10 @@ fn the_first_field_of_a_block_tells_requests_from_responses() {
         (frame(1, END_HEADERS | 0x28, 1, &[0, 0, 0, 0, 0, 0, 0x04]), Some((true, 16))),
         (headers(&[0xbe]), None),
         (headers(&[]), None),
+        (frame(1, END_HEADERS | 8, 1, &[1, 0x83, 0]), Some((true, 11))),
+        // All is padding, or more of it than there can be.
+        (frame(1, END_HEADERS | 8, 1, &[2, 0x83, 0]), None),
+        (frame(1, END_HEADERS | 8, 1, &[0x83, 0x86]), None),
         (frame(0, 0, 1, &[0x88]), None),
         (frame(1, END_HEADERS, 2, &[0x88]), None),
         (PREFACE.to_vec(), Some((true, 24))),
