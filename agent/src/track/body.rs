@@ -146,6 +146,12 @@ impl Body {
         matches!(self, Self::Json(json) if !json.lexer.failed() && !json.lexer.has_gap())
     }
 
+    /// It is JSON of which some was missed, perhaps the model's name.
+    pub(super) fn lacks_model(&self) -> bool {
+        matches!(self, Self::Json(json)
+            if json.lexer.has_gap() && !json.lexer.failed() && json.lexer.facts().model.is_none())
+    }
+
     /// It ends in a gap: what its facts do not tell may have been there.
     pub(super) fn ends_lost(&self) -> bool {
         matches!(self, Self::Json(json) if json.lexer.is_lost())

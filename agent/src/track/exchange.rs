@@ -152,8 +152,8 @@ pub enum Tracked {
         /// When.
         time_ns: u64,
     },
-    /// Messages or events share the calls of a connection: what is left out of a long one may be a whole one. Whoever
-    /// captures should leave out less; a replay can't.
+    /// Messages or events share the calls of a connection, so that what is left out of a long one may be a whole one; or
+    /// its requests name their model where it is left out. Whoever captures should leave out less; a replay can't.
     WantWhole(SockId),
     /// Time passes (from the clock observation).
     Tick {

@@ -238,6 +238,12 @@ impl Exchanges {
         &mut self.request_body
     }
 
+    /// The model of the request that is being read stands in what was left out of its body, if anywhere.
+    pub(super) fn misses_model(&mut self) -> bool {
+        let is_missed = self.request_body.lacks_model();
+        is_missed && self.current_request().is_some_and(|open| open.grammar().has_model())
+    }
+
     /// The request's last byte was read.
     pub(super) fn request_end(&mut self, at: Stamp, cx: &mut Context<'_>) {
         let body = std::mem::take(&mut self.request_body);

@@ -270,7 +270,13 @@ impl Server {
             Piece::Body(bytes, last) => {
                 self.exchanges.request_body().feed(bytes, last);
             }
-            Piece::End => self.exchanges.request_end(at, cx),
+            Piece::End => {
+                // The next body of this client is likely to have it in the same place.
+                if self.exchanges.misses_model() {
+                    self.want_whole(cx);
+                }
+                self.exchanges.request_end(at, cx);
+            }
             Piece::Garbage => self.request_garbage(at, cx),
             Piece::Frame => {}
         }

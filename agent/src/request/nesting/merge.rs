@@ -39,7 +39,8 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     let alike: Vec<&Exchange> = alike.map(|part| &part.ended.exchange).collect();
     let mut is_late = false;
     if has_source {
-        is_late = fill_tokens(&mut outer.exchange, &alike) && comes_late(&outer.exchange, &main.ended.exchange);
+        is_late =
+            fill_tokens(&mut outer.exchange, &alike) && comes_late(&outer.exchange, &main.ended.exchange);
         fill(&mut outer.exchange, &main.ended.exchange);
     }
     let assignments = worked.into_iter().map(|part| part.ended.assignment.clone());

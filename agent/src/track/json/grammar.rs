@@ -39,6 +39,13 @@ impl Grammar {
     /// By shape: for what is not known. Without the APIs whose members mean something else elsewhere.
     pub(in crate::track) const ANY: Self = Self(OPENAI | RESPONSES | ANTHROPIC | OLLAMA | TGI | LLAMA);
 
+    /// Requests of these APIs, and no others, name their model in the body.
+    pub(in crate::track) fn has_model(self) -> bool {
+        let all =
+            [Self::OPENAI, Self::EMBED, Self::RESPONSES, Self::ANTHROPIC, Self::OLLAMA, Self::COMPLETIONS];
+        all.contains(&self)
+    }
+
     /// Of a request's body.
     pub(in crate::track) const fn request(self) -> Self {
         Self(self.0 | Q)

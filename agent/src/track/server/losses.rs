@@ -55,7 +55,14 @@ impl Server {
         self.gap(side, len, false, at, cx);
         // A boundary was in it, and it is likely that the next such call has one too.
         let is_lost = !was_lost && self.direction(side).is_lost();
-        if (is_lost || may_hold_events) && !std::mem::replace(&mut self.wants_whole, true) {
+        if is_lost || may_hold_events {
+            self.want_whole(cx);
+        }
+    }
+
+    /// Asks, once, for all of long calls on this connection.
+    pub(super) fn want_whole(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.wants_whole, true) {
             cx.out.push(Tracked::WantWhole(self.exchanges.origin().id));
         }
     }

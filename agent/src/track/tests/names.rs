@@ -1,6 +1,9 @@
 //! A model's name behind what is not captured: it stays, and is known, only where it is sure to be the body's own.
 
+use wire::socket::DIR_RECV;
+
 use super::{
+    framing::post,
     http2::{PREFACE, SETTINGS, field, frame},
     rig::Rig,
 };
@@ -98,4 +101,50 @@ fn a_body_of_known_length_ends_without_the_stream() {
     let rest = br#","stream":true}"#;
     let reads = [frame(0, 0, 1, &body), frame(0, 0, 1, rest), empty];
     assert_eq!(of(body.len() + rest.len(), &reads), None);
+}
+
+/// A request with long members on both sides of the model's name.
+fn name_in_the_middle(path: &str) -> String {
+    let long = "p".repeat(3000);
+    post(path, &format!(r#"{{"messages":[{{"content":"{long}"}}],"model":"m","tools":["{long}"]}}"#))
+}
+
+/// Of the first request it is not known; of the next ones long reads are wanted whole, once.
+#[test]
+fn a_name_in_the_middle_of_a_read_is_known_from_the_second_request_on() {
+    let mut rig = Rig::new();
+    rig.accept(1);
+    for number in 0..3 {
+        let request = name_in_the_middle("/v1/chat/completions");
+        if number == 0 {
+            rig.recv(1, request);
+        } else {
+            rig.whole(1, DIR_RECV, request.as_bytes(), None);
+        }
+        rig.send(1, "HTTP/1.1 204 N\r\n\r\n");
+        assert_eq!(rig.wanted(), [1]);
+    }
+    let models: Vec<_> = rig.finished().iter().map(|done| done.model.as_deref()).collect();
+    assert_eq!(models, [None, Some("m"), Some("m")]);
+}
+
+/// What names no model, or names it elsewhere, is not asked for.
+#[test]
+fn long_bodies_without_a_name_stay_cut() {
+    let long = format!(r#"{{"model":"m","messages":[{{"content":"{}"}}]}}"#, "p".repeat(5000));
+    let tail = format!(r#"{{"messages":[{{"content":"{}"}}],"model":"m"}}"#, "p".repeat(5000));
+    for request in [
+        name_in_the_middle("/predict"),
+        name_in_the_middle("/v2/models/m/infer"),
+        post("/v1/chat/completions", &long),
+        post("/v1/chat/completions", &tail),
+        post("/v1/chat/completions", &"p".repeat(5000)),
+    ] {
+        let mut rig = Rig::new();
+        rig.accept(1);
+        rig.recv(1, request);
+        rig.send(1, "HTTP/1.1 204 N\r\n\r\n");
+        assert_eq!(rig.wanted(), [0; 0]);
+        assert_eq!(rig.finished().len(), 1);
+    }
 }
