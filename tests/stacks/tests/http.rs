@@ -22,6 +22,7 @@ pub(crate) const TESTS: &[(&str, Need, Test)] = &[
     ("compressed_bodies", Need::Python, compressed_bodies),
     ("r27_hostile_lengths", Need::Python, r27_hostile_lengths),
     ("r32_large_answer", Need::Python, r32_large_answer),
+    ("model_in_the_middle_of_a_read", Need::Python, model_in_the_middle_of_a_read),
     ("r37_pipelining", Need::Python, r37_pipelining),
     ("r59_streams_and_whole_answers", Need::Python, r59_streams_and_whole_answers),
     ("r60_events_split_across_writes", Need::Python, r60_events_split_across_writes),
@@ -277,6 +278,27 @@ fn r32_large_answer(dir: &Path) -> Result<()> {
     let bad = records.iter().find(|r| r.output_tokens != Some(8) || r.model.as_deref() != Some("raw-model"));
     ensure!(bad.is_none(), "what stands at the end of a large answer was not found: {bad:#?}");
     expect_all(watch, &mut peer, &[], 3, dir)
+}
+
+/// Long members on both sides of the model's name, and an answer that can't be read: the second request of a connection
+/// is captured whole, since the first one showed that it has to be.
+fn model_in_the_middle_of_a_read(dir: &Path) -> Result<()> {
+    let (mut peer, mut watch) = odd("threads", dir)?;
+    let long = "lorem ".repeat(1000);
+    let body = format!(r#"{{"messages":[{{"content":"{long}"}}],"model":"raw-model","tools":["{long}"]}}"#);
+    let mut raw = Raw::connect(peer.port)?;
+    for number in 0..3 {
+        raw.send(post("/gzip/v1/chat/completions", &format!("m{number}"), "", &body))?;
+        // What the agent made of it, before the next one comes.
+        raw.until("\r\n\r\n")?;
+        watch.records(peer.port, number + 1)?;
+    }
+    let mut records = watch.finish(peer.port)?;
+    peer.stop()?;
+    records.sort_by(|a, b| a.request_id.cmp(&b.request_id));
+    let models: Vec<_> = records.iter().map(|record| record.model.as_deref()).collect();
+    ensure!(models == [None, Some("raw-model"), Some("raw-model")], "{records:#?}");
+    Ok(())
 }
 
 /// Requests in one write; answers in their order; a long-lived connection.
