@@ -13,6 +13,7 @@ mod docs;
 mod fuzz;
 mod linker;
 mod out;
+mod scenarios;
 mod setup;
 mod style;
 mod test;
@@ -41,6 +42,8 @@ enum Task {
     Demo(demo::Args),
     /// Measure how right the agent is, and how fast
     Bench(bench::Args),
+    /// Act incidents on the rig, and see that each is told right and nothing else is
+    Scenarios(scenarios::Args),
     /// Check format, lints and tidy, then run the unit, golden and system tests
     Test(test::Args),
     /// Give every parser hostile bytes for a while
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Build => build::release(&setup::ensure()),
         Task::Demo(args) => demo::command(&args),
         Task::Bench(args) => bench::command(&args),
+        Task::Scenarios(args) => scenarios::command(&args),
         Task::Test(args) => test::command(&args),
         Task::Fuzz(args) => fuzz::command(&args),
         Task::Tidy => tidy::command(),

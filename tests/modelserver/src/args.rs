@@ -128,6 +128,9 @@ pub(crate) struct Args {
     /// Send buffer of client sockets, bytes; 0 leaves it to the kernel
     #[arg(long, default_value_t = 0)]
     pub(crate) send_buffer: usize,
+    /// File of words that say what goes wrong while the server runs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trouble: Option<PathBuf>,
     /// How long a drain after SIGTERM may take, milliseconds
     #[arg(long, default_value_t = 30_000)]
     pub(crate) drain_ms: u64,

@@ -79,6 +79,7 @@ driver! {
     event_record: cuEventRecord(Raw, Raw);
     event_synchronize: cuEventSynchronize(Raw);
     module_load: cuModuleLoadData(*mut Raw, *const c_void);
+    module_unload: cuModuleUnload(Raw);
     module_function: cuModuleGetFunction(*mut Raw, Raw, *const c_char);
     launch: cuLaunchKernel(Raw, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Raw, *mut Raw, *mut Raw);
     launch_ex: cuLaunchKernelEx(*const LaunchConfig, Raw, *mut Raw, *mut Raw);
@@ -180,6 +181,13 @@ impl Cuda {
         call!(cuda, module_function, &raw mut kernel, module, c"step".as_ptr())?;
         cuda.kernel = kernel;
         Ok(cuda)
+    }
+
+    /// Loads one more module, as for a shape that was not seen before, and unloads it.
+    pub(crate) fn module(&self) -> Result<(), CudaError> {
+        let mut module = null_mut();
+        call!(self, module_load, &raw mut module, MODULE.as_ptr().cast())?;
+        call!(self, module_unload, module)
     }
 
     /// A stream that does not wait for the default stream.

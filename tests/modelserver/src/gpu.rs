@@ -3,6 +3,7 @@
 use crate::args::Args;
 use crate::clock::{Stamp, stamped};
 use crate::cuda::{Cuda, CudaError, DeviceMem, HostMem, Stream};
+use crate::trouble::{self, Word};
 
 /// Bytes of one token id.
 pub(crate) const TOKEN_BYTES: usize = 4;
@@ -29,6 +30,9 @@ pub(crate) struct Gpu {
     capacity: usize,
     alloc_every: u64,
     alloc_bytes: usize,
+    /// Blocks that an allocator keeps for later, and gives back when it gets no other.
+    kept: Vec<DeviceMem>,
+    device: i32,
     /// Allocations that failed.
     pub(crate) alloc_failures: u64,
 }
@@ -46,6 +50,8 @@ impl Gpu {
             capacity,
             alloc_every: args.alloc_every,
             alloc_bytes: args.alloc_bytes,
+            kept: Vec::new(),
+            device: args.device,
             alloc_failures: 0,
         })
     }
@@ -58,6 +64,7 @@ impl Gpu {
     /// Launches kernels that take `total_us` together, every fourth by `cuLaunchKernelEx` if `ex`. Returns the
     /// readings around the first launch.
     pub(crate) fn kernels(&self, total_us: u32, count: u32, ex: bool) -> Result<Stamp, CudaError> {
+        let total_us = total_us.saturating_add(self.more_us(total_us));
         let mut first = None;
         for (index, blocks) in grids(total_us, count).enumerate() {
             let (stamp, result) = stamped(|| {
@@ -73,9 +80,26 @@ impl Gpu {
         Ok(first.unwrap_or_default())
     }
 
+    /// What trouble adds to so much work.
+    pub(crate) fn more_us(&self, us: u32) -> u32 {
+        let rank = if self.device == 1 { trouble::now(Word::RankSlowerPercent) } else { 0 };
+        let percent = trouble::now(Word::SlowerPercent) + rank;
+        u32::try_from(u64::from(us) * percent / 100).unwrap_or(u32::MAX)
+    }
+
+    /// What trouble does before a step.
+    pub(crate) fn troubled(&self) -> Result<(), CudaError> {
+        trouble::block(Word::GapUs);
+        if trouble::now(Word::Modules) > 0 { self.cuda.module().map(drop) } else { Ok(()) }
+    }
+
     /// Memory that step `index` uses, if it is one of those that allocate. A failure is counted, as by a caching
     /// allocator that goes on with what it has.
     pub(crate) fn scratch(&mut self, index: u64) -> Option<DeviceMem> {
+        let more = usize::try_from(trouble::now(Word::AllocBytes)).unwrap_or(usize::MAX);
+        if more > 0 {
+            return self.insist(more);
+        }
         if self.alloc_every == 0 || index % self.alloc_every != self.alloc_every - 1 {
             return None;
         }
@@ -83,7 +107,29 @@ impl Gpu {
         self.alloc_failures += u64::from(memory.is_err());
         memory.ok()
     }
+
+    /// Memory as a caching allocator gets it: if the driver has none, it waits for the GPU, gives back what it keeps, and
+    /// tries again.
+    fn insist(&mut self, bytes: usize) -> Option<DeviceMem> {
+        if self.kept.is_empty() {
+            self.kept.extend((0..KEPT).filter_map(|_| self.cuda.alloc(KEPT_BYTES).ok()));
+        }
+        let first = self.cuda.alloc(bytes);
+        self.alloc_failures += u64::from(first.is_err());
+        if first.is_ok() {
+            return first.ok();
+        }
+        drop(self.cuda.synchronize(self.stream));
+        self.kept.drain(..).for_each(|memory| drop(self.cuda.free(memory)));
+        let second = self.cuda.alloc(bytes);
+        self.alloc_failures += u64::from(second.is_err());
+        second.ok()
+    }
 }
+
+/// Blocks that an allocator keeps, and their size.
+const KEPT: usize = 4;
+const KEPT_BYTES: usize = 2 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@
 //! | [`part`] | the other processes of a server |
 //! | [`cuda`], [`gpu`] | the driver |
 //! | [`truth`], [`clock`] | stamps, stages, lines |
+//! | [`trouble`] | what goes wrong meanwhile |
 
 mod api;
 mod args;
@@ -34,6 +35,7 @@ mod single;
 mod split;
 mod step;
 mod text;
+mod trouble;
 mod truth;
 
 use anyhow::{Context, Result};
@@ -44,6 +46,7 @@ use part::Child;
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    trouble::open(args.trouble.as_deref()).context("the file of troubles")?;
     match args.part {
         Some(part) => be(part, args).with_context(|| format!("{part:?} process")),
         None => serve(&args),

@@ -21,6 +21,7 @@ use crate::proxied::Told;
 use crate::signals;
 use crate::split::link::Link;
 use crate::step::{Output, StepDone};
+use crate::trouble::{self, Word};
 use crate::truth::{Outcome, Sink};
 use counters::Counters;
 
@@ -257,6 +258,7 @@ impl<'a, B: Backend> Server<'a, B> {
     fn detokenize(&self, output: &Output) {
         if output.text.is_some() && self.args.shape != Shape::Chain {
             spin(self.args.detok_us);
+            trouble::block(Word::DetokUs);
         }
     }
 

@@ -60,6 +60,7 @@ impl Single {
         if plan.members.iter().any(|member| member.first) {
             gpu.cuda.synchronize(Stream::PER_THREAD)?;
         }
+        gpu.troubled()?;
         let scratch = gpu.scratch(index);
         let batch = u32::try_from(plan.members.len()).unwrap_or(u32::MAX);
         let inputs = gpu.id_bytes(prefill.max(batch));

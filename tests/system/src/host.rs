@@ -15,6 +15,11 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     existing(root().join("target/release").join(name))
 }
 
+/// A binary of the tests, as it was built with them.
+pub fn test_binary(name: &str) -> Result<PathBuf> {
+    existing(root().join("target/debug").join(name))
+}
+
 /// The simulated driver.
 pub fn libcuda() -> Result<PathBuf> {
     existing(root().join("target/rig/libcuda.so.1"))

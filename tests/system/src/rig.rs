@@ -58,12 +58,18 @@ pub struct ServerOptions {
     pub extra: Vec<String>,
     /// The driver to load; `None` is the one that was built.
     pub libcuda: Option<PathBuf>,
+    /// The file of the simulated devices, where others have them too; `None` is one of its own.
+    pub devices: Option<PathBuf>,
+    /// Where to listen; 0 takes a free port.
+    pub port: u16,
+    /// More of the environment.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl ServerOptions {
     /// A server with default speed.
     pub fn new(shape: Shape) -> Self {
-        Self { shape, extra: Vec::new(), libcuda: None }
+        Self { shape, extra: Vec::new(), libcuda: None, devices: None, port: 0, environment: Vec::new() }
     }
 
     /// With one more option, `--name value`.
@@ -83,7 +89,8 @@ pub struct Server {
     pub port: u16,
     truth: PathBuf,
     cuda_truth: PathBuf,
-    shared_memory: SharedMemory,
+    devices: PathBuf,
+    _own_devices: Option<SharedMemory>,
 }
 
 /// How long a server may take to listen or to end.
@@ -96,25 +103,28 @@ impl Server {
         // A file of an earlier server in the same folder would give its port.
         let _ = fs::remove_file(&port_file);
         let (truth, cuda_truth) = (dir.join("truth.jsonl"), dir.join("cuda.json"));
-        let shared_memory = SharedMemory::new();
+        let own_devices = options.devices.is_none().then(SharedMemory::new);
+        let devices = own_devices.as_ref().map(|own| &own.path).or(options.devices.as_ref());
+        let devices = devices.context("either its own or others")?.clone();
         let mut command = Command::new(host::binary("modelserver")?);
         command
-            .args(["--shape", options.shape.name(), "--port", "0", "--port-file"])
+            .args(["--shape", options.shape.name(), "--port", &options.port.to_string(), "--port-file"])
             .arg(&port_file)
             .arg("--truth")
             .arg(&truth)
             .arg("--libcuda")
             .arg(options.libcuda.clone().map_or_else(host::libcuda, Ok)?)
             .args(&options.extra)
-            .env("FAKECUDA_SHM", &shared_memory.path)
-            .env("FAKECUDA_TRUTH", &cuda_truth);
+            .env("FAKECUDA_SHM", &devices)
+            .env("FAKECUDA_TRUTH", &cuda_truth)
+            .envs(options.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start("modelserver", command, dir)?;
         let port = wait::until("the model server to listen", SERVER_LIMIT, || {
             process.check_alive()?;
             let text = fs::read_to_string(&port_file).unwrap_or_default();
             Ok(text.trim().parse().ok())
         })?;
-        Ok(Self { process, port, truth, cuda_truth, shared_memory })
+        Ok(Self { process, port, truth, cuda_truth, devices, _own_devices: own_devices })
     }
 
     /// Lets it finish what it does and end.
@@ -141,7 +151,7 @@ impl Server {
 
     /// The file in which the simulated devices live.
     pub fn shared_memory(&self) -> &Path {
-        &self.shared_memory.path
+        &self.devices
     }
 }
 
@@ -156,14 +166,22 @@ pub struct CudaTruth {
     pub frees: u64,
 }
 
-/// The simulated devices' file. Removed with the server that uses it.
+/// The simulated devices' file. Removed with its owner.
 #[derive(Debug)]
-pub(crate) struct SharedMemory {
-    pub(crate) path: PathBuf,
+pub struct SharedMemory {
+    /// Where it is, once somebody has made it.
+    pub path: PathBuf,
+}
+
+impl Default for SharedMemory {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl SharedMemory {
-    pub(crate) fn new() -> Self {
+    /// One that nobody else has.
+    pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         remove_leftovers();

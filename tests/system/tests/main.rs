@@ -14,7 +14,6 @@ mod discovery;
 mod failures;
 mod gpus;
 mod hostile;
-mod jobs;
 mod memory;
 mod network;
 mod older;
@@ -32,6 +31,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
+use system::jobs;
 
 /// A test, given a folder of its own.
 type Test = fn(&Path) -> Result<()>;

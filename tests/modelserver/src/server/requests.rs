@@ -10,6 +10,7 @@ use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::http::{HttpError, Mark, Parsed, Request};
 use crate::step::Job;
+use crate::trouble::{self, Word};
 use crate::truth::{Outcome, Truth};
 
 /// Where a request goes.
@@ -130,6 +131,10 @@ impl<B: Backend> Server<'_, B> {
         let mut truth = self.truth(&request.path, request.first_read, request.last_read);
         truth.request_id = Some(request.client_id.clone().unwrap_or_else(|| format!("modelserver-{number}")));
         let refused = match route(&request.method, &request.path) {
+            // Spread over all of them.
+            Route::Call(_) if number * 37 % 100 < trouble::now(Word::FailPercent) => {
+                (500, "the engine has failed".to_owned())
+            }
             Route::Call(endpoint) => match self.call(endpoint, request) {
                 Ok(call) => return self.generate(id, truth, (number, call), request.http11, keep_alive),
                 Err(refused) => refused,
@@ -192,6 +197,7 @@ impl<B: Backend> Server<'_, B> {
     ) -> Result<(), ServeError> {
         let prompt_us = self.args.tokenizer_ns_per_token * u64::from(call.input_tokens) / 1000;
         spin(self.args.tokenizer_us + prompt_us);
+        trouble::block(Word::BlockUs);
         let job = Job {
             id: number,
             model: call.model.clone(),

@@ -52,11 +52,15 @@ impl Device {
         let batch = plan.members.len();
         let prefill = plan.prefill_tokens();
         let graph = self.graphs.iter().find(|graph| graph.0 >= batch).filter(|_| prefill == 0);
+        let decode_us = args.decode_us_of(plan.decoding());
         if let Some(graph) = graph {
             let (stamp, result) = stamped(|| self.gpu.cuda.launch_graph(graph.1, self.gpu.stream));
+            let more_us = self.gpu.more_us(decode_us);
+            if more_us > 0 {
+                self.gpu.cuda.launch(self.gpu.stream, more_us)?;
+            }
             return result.map(|()| stamp);
         }
-        let decode_us = args.decode_us_of(plan.decoding());
         let total_us = prefill.saturating_mul(args.prefill_us_per_token).saturating_add(decode_us);
         self.gpu.kernels(total_us, args.prefill_kernels, true)
     }
@@ -77,6 +81,7 @@ impl Device {
     /// Launches a step: inputs (prompts only, as decode reads its ids on the device), compute, copy of the result.
     pub(crate) fn launch(&self, plan: &Plan, slot: usize, args: &Args) -> Result<Stamp, CudaError> {
         let (gpu, events) = (&self.gpu, &self.slots[slot]);
+        gpu.troubled()?;
         let prefill = plan.prefill_tokens();
         if prefill > 0 {
             gpu.cuda.to_device(gpu.ids, gpu.host[slot], gpu.id_bytes(prefill), gpu.stream)?;

@@ -1,10 +1,11 @@
 //! A job on simulated GPUs: so many kernels, a wait, a pause, again and again; a thread for each device.
 //!
 //! `gpujob [NAME] --libcuda FILE [--start FILE] [--working FILE] --stop FILE [--device N]… [--kernels N] [--units N]
-//! [--pause-us N] [--uuid]`
+//! [--pause-us N] [--uuid] [--blocks N] [--block-mib N] [--hole-every N]`
 //!
 //! It loads the driver at once and calls it when the file `--start` is there, makes the file `--working` after its
-//! first step, and ends when `--stop` is there. `NAME` is for
+//! first step, and ends when `--stop` is there. It holds `--blocks` of memory on each device, less every N-th of
+//! them (`--hole-every`). `NAME` is for
 //! whoever looks at its command line.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -28,12 +29,16 @@ struct Arguments {
     units: c_uint,
     pause: Duration,
     uuid: bool,
+    blocks: usize,
+    block_mib: usize,
+    hole_every: usize,
 }
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
         let (mut libcuda, mut start, mut working, mut stop) = (None, None, None, None);
         let (mut devices, mut kernels, mut units, mut pause, mut uuid) = (Vec::new(), 4, 100, 0, false);
+        let (mut blocks, mut block_mib, mut hole_every) = (0, 64, 0);
         while let Some(word) = words.next() {
             let Some(option) = word.strip_prefix("--") else { continue };
             let mut value = || words.next().with_context(|| format!("--{option} wants a value"));
@@ -47,6 +52,9 @@ impl Arguments {
                 "units" => units = value()?.parse()?,
                 "pause-us" => pause = value()?.parse()?,
                 "uuid" => uuid = true,
+                "blocks" => blocks = value()?.parse()?,
+                "block-mib" => block_mib = value()?.parse()?,
+                "hole-every" => hole_every = value()?.parse()?,
                 _ => bail!("what is --{option}?"),
             }
         }
@@ -61,6 +69,9 @@ impl Arguments {
             units,
             pause: Duration::from_micros(pause),
             uuid,
+            blocks,
+            block_mib,
+            hole_every,
         })
     }
 }
@@ -113,6 +124,7 @@ fn work(driver: &Driver, ordinal: c_int, arguments: &Arguments) -> Result<()> {
     let find =
         |call: extern "C" fn(*mut Raw, Raw, *const c_char) -> c_uint| call(&raw mut function, module, name);
     driver.call("cuModuleGetFunction", find)?;
+    hold(driver, arguments)?;
     let launch: Launch = driver.function("cuLaunchKernel")?;
     let synchronize: extern "C" fn(Raw) -> c_uint = driver.function("cuStreamSynchronize")?;
     let mut working = arguments.working.as_ref();
@@ -134,6 +146,24 @@ fn work(driver: &Driver, ordinal: c_int, arguments: &Arguments) -> Result<()> {
 }
 
 type Raw = *mut c_void;
+
+/// Takes memory, as far as there is any, and gives some of it back where holes are wanted.
+fn hold(driver: &Driver, arguments: &Arguments) -> Result<()> {
+    let alloc: extern "C" fn(*mut u64, usize) -> c_uint = driver.function("cuMemAlloc_v2")?;
+    let mut held = Vec::new();
+    for _ in 0..arguments.blocks {
+        let mut address = 0;
+        if alloc(&raw mut address, arguments.block_mib << 20) != 0 {
+            break;
+        }
+        held.push(address);
+    }
+    let is_hole = |(at, _): &(usize, u64)| arguments.hole_every > 0 && at % arguments.hole_every == 0;
+    let mut given_back = held.into_iter().enumerate().filter(is_hole).map(|(_, address)| address);
+    given_back.try_for_each(|address| {
+        driver.call("cuMemFree_v2", |free: extern "C" fn(u64) -> c_uint| free(address))
+    })
+}
 
 /// The library, never closed.
 struct Driver(Raw);

@@ -8,40 +8,42 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use system::agent::Agent;
-use system::process::Process;
-use system::{history, host, wait};
+use crate::agent::Agent;
+use crate::process::Process;
+use crate::{history, host, wait};
 
 /// How long anything may take on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_mins(3);
+pub const LIMIT: Duration = Duration::from_mins(3);
 
 /// How to start a job.
-#[derive(Default)]
-pub(crate) struct Plan<'a> {
+#[derive(Debug, Default)]
+pub struct Plan<'a> {
     /// Name of its program, and so of its service.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// Arguments.
-    pub(crate) arguments: &'a [&'a str],
+    pub arguments: &'a [&'a str],
     /// Devices that there are.
-    pub(crate) devices: u32,
+    pub devices: u32,
     /// `CUDA_VISIBLE_DEVICES`.
-    pub(crate) visible: Option<&'a str>,
+    pub visible: Option<&'a str>,
 }
 
 /// A running job. It does nothing before [`Job::begin`].
-pub(crate) struct Job {
-    pub(crate) process: Process,
+#[derive(Debug)]
+pub struct Job {
+    /// The process.
+    pub process: Process,
     dir: PathBuf,
 }
 
 impl Job {
     /// Starts one, with its files in a folder of its own.
-    pub(crate) fn start(plan: &Plan<'_>, dir: &Path) -> Result<Self> {
+    pub fn start(plan: &Plan<'_>, dir: &Path) -> Result<Self> {
         let own = dir.join(plan.name);
         fs::create_dir_all(&own)?;
         // A service is named after the program.
         let program = own.join(plan.name);
-        fs::copy(env!("CARGO_BIN_EXE_gpujob"), &program)?;
+        fs::copy(host::test_binary("gpujob")?, &program)?;
         let mut command = Command::new(program);
         command
             .args(plan.arguments)
@@ -66,12 +68,12 @@ impl Job {
     }
 
     /// Lets it call the driver.
-    pub(crate) fn begin(&self) -> Result<()> {
+    pub fn begin(&self) -> Result<()> {
         Ok(fs::write(self.dir.join("start"), "")?)
     }
 
     /// Waits until it has loaded the driver and made its contexts.
-    pub(crate) fn wait_working(&mut self) -> Result<()> {
+    pub fn wait_working(&mut self) -> Result<()> {
         let maps = format!("/proc/{}/maps", self.pid());
         let working = self.dir.join("working");
         wait::until("the job to work", LIMIT, || {
@@ -82,7 +84,7 @@ impl Job {
     }
 
     /// Lets it end.
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    pub fn finish(&mut self) -> Result<()> {
         fs::write(self.dir.join("stop"), "")?;
         let status = self.process.wait(LIMIT)?;
         ensure!(status.success(), "a job ended with {status}: {}", self.process.log());
@@ -90,28 +92,30 @@ impl Job {
     }
 
     /// What it really did on a device.
-    pub(crate) fn steps(&self, device: u64) -> Result<Vec<history::Interval>> {
+    pub fn steps(&self, device: u64) -> Result<Vec<history::Interval>> {
         history::steps(&self.dir.join("history"), device)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 }
 
 /// A container of a pod, as far as the cgroup of a process tells.
-pub(crate) struct Pod {
+#[derive(Debug)]
+pub struct Pod {
     /// Of the pod.
-    pub(crate) uid: String,
+    pub uid: String,
     /// Of the container.
-    pub(crate) id: String,
+    pub id: String,
     /// Outermost first.
     folders: Vec<PathBuf>,
 }
 
 impl Pod {
     /// Makes it, as a container runtime does.
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let number = std::process::id();
         let (uid, id) = (format!("5e3f0000-0000-4000-8000-{number:012x}"), format!("{number:064x}"));
         // The unified hierarchy, or one of the older ones.
@@ -129,7 +133,7 @@ impl Pod {
     }
 
     /// Puts a process into it.
-    pub(crate) fn take(&self, pid: u32) -> Result<()> {
+    pub fn take(&self, pid: u32) -> Result<()> {
         let innermost = self.folders.last().context("it has folders")?;
         Ok(fs::write(innermost.join("cgroup.procs"), pid.to_string())?)
     }
@@ -144,12 +148,12 @@ impl Drop for Pod {
 }
 
 /// UUID of a simulated device.
-pub(crate) fn uuid(device: u32) -> String {
+pub fn uuid(device: u32) -> String {
     format!("GPU-66616b65-6375-6461-0000-{device:012}")
 }
 
 /// Devices as NVML tells them, with the processes on each.
-pub(crate) fn devices(processes: &[&[u32]]) -> Value {
+pub fn devices(processes: &[&[u32]]) -> Value {
     let device = |(index, pids): (usize, &&[u32])| {
         let processes: Vec<Value> = pids.iter().map(|pid| json!({"pid": pid, "memory": 1})).collect();
         let index = u32::try_from(index).unwrap_or(0);
@@ -162,7 +166,7 @@ pub(crate) fn devices(processes: &[&[u32]]) -> Value {
 }
 
 /// Starts an agent that watches these jobs and no others of this machine, with NVML that tells of these devices.
-pub(crate) fn watch(jobs: &[&Job], devices: &Value, dir: &Path) -> Result<Agent> {
+pub fn watch(jobs: &[&Job], devices: &Value, dir: &Path) -> Result<Agent> {
     let config = nvml(devices, dir)?;
     let pids: Vec<String> = jobs.iter().map(|job| job.pid().to_string()).collect();
     let mut arguments = vec!["--config", config.to_str().context("UTF-8")?];
@@ -175,7 +179,7 @@ pub(crate) fn watch(jobs: &[&Job], devices: &Value, dir: &Path) -> Result<Agent>
 }
 
 /// Waits until the driver that they have loaded is attached to, so that their first call is seen.
-pub(crate) fn wait_attached(agent: &mut Agent) -> Result<()> {
+pub fn wait_attached(agent: &mut Agent) -> Result<()> {
     wait::until("the driver to be attached to", LIMIT, || {
         agent.process.check_alive()?;
         let probes = agent.status()?.probes;
@@ -186,7 +190,7 @@ pub(crate) fn wait_attached(agent: &mut Agent) -> Result<()> {
 }
 
 /// A copy of the simulated library that tells of these devices, and a configuration that uses it.
-pub(crate) fn nvml(devices: &Value, dir: &Path) -> Result<PathBuf> {
+pub fn nvml(devices: &Value, dir: &Path) -> Result<PathBuf> {
     let folder = dir.join("driver");
     fs::create_dir_all(&folder)?;
     let library = folder.join("libnvidia-ml.so.1");
@@ -198,7 +202,7 @@ pub(crate) fn nvml(devices: &Value, dir: &Path) -> Result<PathBuf> {
 }
 
 /// Waits until `/api/v1/gpus` has what is looked for.
-pub(crate) fn until<T>(agent: &mut Agent, what: &str, look: impl Fn(&Value) -> Option<T>) -> Result<T> {
+pub fn until<T>(agent: &mut Agent, what: &str, look: impl Fn(&Value) -> Option<T>) -> Result<T> {
     let mut last = Value::Null;
     let found = wait::until(what, LIMIT, || {
         agent.process.check_alive()?;
@@ -209,13 +213,13 @@ pub(crate) fn until<T>(agent: &mut Agent, what: &str, look: impl Fn(&Value) -> O
 }
 
 /// A process on a device, as `/api/v1/gpus` shows it.
-pub(crate) fn process<'a>(gpus: &'a Value, device: &str, pid: u32) -> Option<&'a Value> {
+pub fn process<'a>(gpus: &'a Value, device: &str, pid: u32) -> Option<&'a Value> {
     let gpu = gpus["gpus"].as_array()?.iter().find(|gpu| gpu["uuid"] == device)?;
     gpu["processes"].as_array()?.iter().find(|process| process["pid"] == pid)
 }
 
 /// What one process did to another on a device, likewise.
-pub(crate) fn pair<'a>(gpus: &'a Value, device: &str, victim: u32, aggressor: u32) -> Option<&'a Value> {
+pub fn pair<'a>(gpus: &'a Value, device: &str, victim: u32, aggressor: u32) -> Option<&'a Value> {
     let gpu = gpus["gpus"].as_array()?.iter().find(|gpu| gpu["uuid"] == device)?;
     let is_it = |pair: &&Value| pair["victim"]["pid"] == victim && pair["aggressor"]["pid"] == aggressor;
     gpu["contention"].as_array()?.iter().find(is_it)
