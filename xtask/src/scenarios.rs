@@ -54,5 +54,9 @@ pub(crate) fn command(args: &Args) -> Result<()> {
     if args.json {
         out::line(format_args!("{}", serde_json::to_string(&summary).context("a summary is JSON")?));
     }
-    if summary.failed.is_empty() { Ok(()) } else { bail!("not as they should be: {}", summary.failed.join(", ")) }
+    if summary.failed.is_empty() {
+        Ok(())
+    } else {
+        bail!("not as they should be: {}", summary.failed.join(", "))
+    }
 }

@@ -73,6 +73,30 @@ rules! {
 /// The stages that whatever slows an engine makes longer.
 const ENGINE: &[Feature] = &[Feature::Queue, Feature::Prefill, Feature::Decode, Feature::Forward];
 
+/// What lies before the engine has a request.
+const BEFORE_ENGINE: &[Feature] = &[Feature::AcceptWait, Feature::Preprocess, Feature::NetworkIn];
+
+/// What an engine that is slow itself adds to requests. Where it stops between steps, those that wait for it do so while it
+/// has nothing on the GPU: that is no queue to who looks from outside, but it is this engine's doing.
+fn engine_s(case: &Case<'_>) -> f64 {
+    let waiting = if case.grown(Feature::HostGap).is_some() { BEFORE_ENGINE } else { &[] };
+    case.added_all_s(ENGINE) + case.added_all_s(waiting)
+}
+
+/// The part of it that goes into `own`, a time within the forward: who waits, waits for it in the same measure.
+fn engine_part_s(case: &Case<'_>, own: Feature) -> f64 {
+    let own = case.added_s(own);
+    let forward = case.added_all_s(&[Feature::Prefill, Feature::Decode, Feature::Forward]);
+    let part = own / forward.max(own).max(1e-9);
+    own.max(engine_s(case) * part)
+}
+
+/// Whether at least half of what one time has gained is the other's.
+fn is_most_of(case: &Case<'_>, part: Feature, whole: Feature) -> bool {
+    let gained = case.added_s(part);
+    gained > 0.0 && gained >= case.added_s(whole) / 2.0
+}
+
 /// Those that look at models, or those that look at services.
 pub(super) fn of(model: bool) -> impl Iterator<Item = &'static Rule> {
     let scope = if model { Scope::Model } else { Scope::Service };

@@ -89,7 +89,10 @@ impl Actor {
 
     /// Waits until its load is over.
     pub(crate) fn rest(&mut self) -> Result<()> {
-        self.loads.drain(..).try_for_each(|mut load| load.finish(LIMIT).map(drop)).with_context(|| self.scenario.name)
+        self.loads
+            .drain(..)
+            .try_for_each(|mut load| load.finish(LIMIT).map(drop))
+            .with_context(|| self.scenario.name)
     }
 
     /// Lets it go wrong, and makes the load of that for so long.

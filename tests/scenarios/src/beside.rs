@@ -25,9 +25,19 @@ fn arguments(beside: Beside) -> &'static [&'static str] {
         Beside::Training => {
             &["train_model.py", "--kernels", "3", "--units", "2000", "--pause-us", "200", "--blocks", "1"]
         }
-        Beside::Fragments => {
-            &["leaver", "--units", "1", "--pause-us", "1000000", "--blocks", BLOCKS, "--block-mib", BLOCK_MIB, "--hole-every", "8"]
-        }
+        Beside::Fragments => &[
+            "leaver",
+            "--units",
+            "1",
+            "--pause-us",
+            "1000000",
+            "--blocks",
+            BLOCKS,
+            "--block-mib",
+            BLOCK_MIB,
+            "--hole-every",
+            "8",
+        ],
         Beside::Hog => {
             &["hog", "--units", "1", "--pause-us", "1000000", "--blocks", BLOCKS, "--block-mib", BLOCK_MIB]
         }

@@ -101,8 +101,10 @@ fn gpu() -> Vec<Scenario> {
 
 /// Servers begin anew.
 fn lives() -> Vec<Scenario> {
-    let mut mixed =
-        acted("gpus_of_two_models", "wrong_gpu_model_mix", Shape::Split).on(2).server("replicas", 2).start(Start::Late);
+    let mut mixed = acted("gpus_of_two_models", "wrong_gpu_model_mix", Shape::Split)
+        .on(2)
+        .server("replicas", 2)
+        .start(Start::Late);
     mixed.mixed = true;
     let compiles = "cuModuleLoadData=30000";
     vec![

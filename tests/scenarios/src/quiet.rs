@@ -13,7 +13,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         quiet("bursts", Shape::Split).always(Demand::new(8, USUAL).with("open-loop", 6)),
         quiet("long_prompts_only", Shape::Split).always(Demand::new(2, ["2000-2400", USUAL[1]])),
         quiet("little_traffic", Shape::Split).always(Demand::new(1, USUAL).with("open-loop", 0.5)),
-        quiet("streams_and_whole_answers", Shape::Chain).always(Demand::new(2, USUAL).with("stream-ratio", 0.5)),
+        quiet("streams_and_whole_answers", Shape::Chain)
+            .always(Demand::new(2, USUAL).with("stream-ratio", 0.5)),
         quiet("deploy", Shape::Split).start(Start::Again),
         quiet("idle_neighbour", Shape::Single).beside(Beside::Idle),
         quiet("health_probes", Shape::Proxied)

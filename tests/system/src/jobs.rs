@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
 use crate::agent::Agent;
 use crate::process::Process;
 use crate::{history, host, wait};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 /// How long anything may take on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(3);

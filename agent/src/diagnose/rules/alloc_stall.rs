@@ -1,6 +1,6 @@
 //! Requests wait in memory calls.
 
-use super::{Rule, Scope};
+use super::{Rule, Scope, engine_part_s};
 use crate::{
     diagnose::{
         case::{Case, Effect, Sign, fact, time},
@@ -30,13 +30,17 @@ fn check(case: &Case<'_>) -> Option<Sign> {
     if part < PART[usize::from(case.open)] {
         return None;
     }
+    // Then it is not the calls that are slow, but the memory that is not there.
+    if case.around.incidents(case.now_ns).any(|it| matches!(it, Incident::Failure(_))) {
+        return None;
+    }
     let storms = case.around.incidents(case.now_ns).filter(|it| matches!(it, Incident::Storm(_))).count();
     let mut evidence: Vec<_> = case.mean(Feature::AllocWait).into_iter().collect();
     evidence.extend(case.p95(Feature::AllocWait));
     if storms > 0 {
         evidence.push(fact("rounds of giving back and retrying", storms as f64, Unit::Count));
     }
-    let added = case.added_s(Feature::AllocWait);
+    let added = engine_part_s(case, Feature::AllocWait);
     Some(Sign {
         summary: format!(
             "memory calls take {} of a request on average ({:.0} % of it), usually {}",

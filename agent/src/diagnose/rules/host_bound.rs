@@ -1,6 +1,6 @@
 //! The GPU waits for the CPU.
 
-use super::{Rule, Scope};
+use super::{Rule, Scope, engine_part_s, is_most_of};
 use crate::diagnose::{
     case::{Case, Effect, Sign, time},
     feature::Feature,
@@ -25,7 +25,9 @@ fn check(case: &Case<'_>) -> Option<Sign> {
     let gap = case.grown(Feature::HostGap)?;
     let e2e = case.now(Feature::E2e)?;
     let part = gap.now.mean / e2e.mean.max(1e-9);
-    if part < PART[usize::from(case.open)] {
+    // What the host does then has a name.
+    let is_known = [Feature::AllocWait, Feature::ModuleLoad].iter().any(|it| is_most_of(case, *it, Feature::HostGap));
+    if is_known || part < PART[usize::from(case.open)] {
         return None;
     }
     let evidence =
@@ -39,6 +41,6 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         ),
         evidence: evidence.into_iter().flatten().collect(),
         confidence: Likelihood::High,
-        effect: Effect::Seconds(case.added_s(Feature::HostGap)),
+        effect: Effect::Seconds(engine_part_s(case, Feature::HostGap)),
     })
 }

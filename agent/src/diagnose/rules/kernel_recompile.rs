@@ -1,6 +1,6 @@
 //! Kernels are loaded or compiled while requests wait, in a service that runs for a while.
 
-use super::{Rule, Scope};
+use super::{Rule, Scope, engine_part_s};
 use crate::{
     coverage::RareKind,
     diagnose::{
@@ -50,6 +50,6 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         ),
         evidence,
         confidence: Likelihood::High,
-        effect: Effect::Seconds(added),
+        effect: Effect::Seconds(engine_part_s(case, Feature::ModuleLoad).max(added)),
     })
 }

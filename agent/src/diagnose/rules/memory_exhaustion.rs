@@ -1,6 +1,6 @@
 //! There is no memory left.
 
-use super::{ENGINE, Rule, Scope};
+use super::{Rule, Scope, engine_s};
 use crate::{
     diagnose::{
         case::{Case, Effect, Sign, fact, size},
@@ -51,6 +51,6 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         summary: format!("{} of GPU memory cannot be had: {who}", size(last.requested_bytes)),
         evidence,
         confidence: if last.partial { Likelihood::Medium } else { Likelihood::High },
-        effect: Effect::Seconds(case.added_all_s(ENGINE)),
+        effect: Effect::Seconds(engine_s(case)),
     })
 }

@@ -1,6 +1,6 @@
 //! Memory is free, and not in one piece.
 
-use super::{ENGINE, Rule, Scope};
+use super::{Rule, Scope, engine_s};
 use crate::{
     diagnose::{
         case::{Case, Effect, Sign, fact, size, time},
@@ -33,7 +33,7 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         }
     }
     let last = failed.first()?;
-    let added = case.added_all_s(ENGINE);
+    let added = engine_s(case);
     let free = last.free_bytes.unwrap_or_default();
     let mut evidence = vec![
         fact("allocations that failed, of the last 30 s", failed.len() as f64, Unit::Count),
