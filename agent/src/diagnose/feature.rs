@@ -91,6 +91,8 @@ features! {
     CopyWait "wait for copies" Seconds,
     /// Within the forward: the GPU waited for the host.
     HostGap "GPU waiting for the host" Seconds,
+    /// Within the decode: the engine ran many steps without it.
+    SatOut "sitting out steps" Seconds,
     /// While the request went on: kernels loaded or compiled.
     ModuleLoad "loading or compiling kernels" Seconds,
     /// Of the prompt.
@@ -168,6 +170,7 @@ pub(super) fn of_request(record: &RequestRecord, mut add: impl FnMut(Feature, f6
     }
     // Absent where there was none.
     add(Feature::ModuleLoad, record.module_load_s.unwrap_or(0.0));
+    add(Feature::SatOut, record.sat_out_s.unwrap_or(0.0));
     record.tbt_gaps_s.iter().for_each(|&gap| add(Feature::Tbt, gap));
 }
 

@@ -55,6 +55,7 @@ rules! {
     cold_start,
     kernel_recompile,
     prefill_blocks_decode,
+    preemption,
     host_bound,
     event_loop_stall,
     cpu_throttled,

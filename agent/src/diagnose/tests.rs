@@ -29,6 +29,7 @@ pub(super) struct Shape {
     pub(super) alloc: f64,
     pub(super) host_gap: f64,
     pub(super) load: f64,
+    pub(super) sat_out: f64,
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) stall: f64,
@@ -48,6 +49,7 @@ pub(super) const HEALTHY: Shape = Shape {
     alloc: 0.001,
     host_gap: 0.02,
     load: 0.0,
+    sat_out: 0.0,
     input: 200,
     output: 100,
     stall: 0.012,
@@ -204,6 +206,7 @@ impl Rig {
             output_tokens: Some(shape.output * percent / 100),
             alloc_wait_s: Some(shape.alloc),
             host_gap_s: Some(shape.host_gap),
+            sat_out_s: (shape.sat_out > 0.0).then_some(shape.sat_out),
             module_load_s: (shape.load > 0.0).then_some(shape.load),
             ..RequestRecord::default()
         };

@@ -59,11 +59,13 @@
 //! is `exact` but the single thread; where nothing tells, the bounds are those of all of them.
 
 mod cases;
+mod pause;
 mod range;
 mod whole;
 
 use self::{
     cases::{known_first, place},
+    pause::sat_out_ns,
     range::{hull, range},
     whole::window,
 };
@@ -131,6 +133,9 @@ pub struct Assignment {
     pub copy_wait_ns: Option<u64>,
     /// Time during the forward in which the engine had no step in flight, ns.
     pub host_gap_ns: Option<u64>,
+    /// Time after its first token in which the engine ran many steps without it, ns; `None` where there was none, or
+    /// its steps are not known one by one.
+    pub sat_out_ns: Option<u64>,
     /// Its queue is counted from when it came from a proxy, which had read it before.
     pub queue_from_proxy: bool,
 }
@@ -302,6 +307,7 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
     let forward =
         Forward { first_launch, first_result, last_result, queue: log.busy_ns(q.read, first_launch) };
     let exact = placed.confidence == Confidence::Exact;
+    let in_turn = placed.first_event.filter(|_| placed.counted && placed.one_each);
     Assignment {
         confidence: Some(placed.confidence),
         forward: Some(forward),
@@ -315,6 +321,7 @@ fn describe(q: Question<'_>, process: &Process, placed: &Placed, range: Option<R
         host_gap_ns: Some(
             last_result.saturating_sub(first_launch).saturating_sub(log.busy_ns(first_launch, last_result)),
         ),
+        sat_out_ns: in_turn.and_then(|first| sat_out_ns(placed.own.get(first..)?, log)),
         queue_from_proxy: false,
     }
 }

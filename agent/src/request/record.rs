@@ -205,6 +205,10 @@ pub struct RequestRecord {
     /// Time during the forward in which the engine had no step in flight: the GPU waited for the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_gap_s: Option<f64>,
+    /// Time after its first token in which the engine ran eight or more steps in a row without it: it was preempted, or put
+    /// behind others. Absent where there was none, and where its steps are not known one by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sat_out_s: Option<f64>,
     /// Prompt tokens by the time of the prefill, where that is not bounded only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefill_tokens_per_s: Option<f64>,

@@ -41,6 +41,7 @@ pub fn report(ended: Ended, names: &impl Names, health: &mut Health) -> RequestR
         engine_pid: assignment.engine_pid,
         copy_wait_s: assignment.copy_wait_ns.map(seconds),
         host_gap_s: assignment.host_gap_ns.map(seconds),
+        sat_out_s: assignment.sat_out_ns.map(seconds),
         client_deadline_s: deadline.map(|deadline| seconds(deadline.wait_ns)),
         client_deadline_samples: deadline.map(|deadline| deadline.samples),
         sampled: true,

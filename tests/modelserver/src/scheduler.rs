@@ -44,27 +44,47 @@ impl Plan {
     }
 }
 
+/// A request that waits or runs.
 #[derive(Debug)]
-struct Running {
+struct Request {
     job: Job,
+    /// Tokens to compute before it gets its next one: the prompt, and once preempted what it has had besides.
+    prompt: u32,
     prefilled: u32,
     tokens: u32,
+    preempted: bool,
 }
 
-impl Running {
+impl Request {
     fn new(job: Job) -> Self {
-        Self { job, prefilled: 0, tokens: 0 }
+        let prompt = job.input_tokens;
+        Self { job, prompt, prefilled: 0, tokens: 0, preempted: false }
+    }
+
+    /// All its tokens are planned: it waits for results only.
+    fn done(&self) -> bool {
+        self.tokens == self.job.output_tokens
+    }
+
+    /// Tokens whose keys and values it holds after its next step.
+    fn room(&self) -> u32 {
+        self.job.input_tokens.saturating_add(self.tokens).saturating_add(1)
+    }
+
+    /// Gives up what was computed, to compute it again later.
+    fn preempt(self) -> Self {
+        Self { prompt: self.job.input_tokens + self.tokens, prefilled: 0, preempted: true, ..self }
     }
 
     /// Takes at most `budget` tokens of work.
     fn advance(&mut self, budget: u32) -> Option<Member> {
-        let left = self.job.input_tokens - self.prefilled;
+        let left = self.prompt - self.prefilled;
         let prefill = left.min(budget);
         let complete = prefill == left;
-        if budget == 0 || self.tokens == self.job.output_tokens {
+        if budget == 0 || self.done() {
             return None;
         }
-        let first = self.prefilled == 0;
+        let first = self.prefilled == 0 && !self.preempted;
         self.prefilled += prefill;
         let token = complete.then_some(self.tokens);
         self.tokens += u32::from(complete);
@@ -76,26 +96,33 @@ impl Running {
 /// The queue and the running requests.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
-    waiting: VecDeque<Job>,
-    running: Vec<Running>,
+    waiting: VecDeque<Request>,
+    running: Vec<Request>,
     max_batch: usize,
     step_tokens: u32,
+    room: u32,
 }
 
 impl Scheduler {
     /// At most `max_batch` requests run; a step computes at most `step_tokens` tokens.
     pub(crate) fn new(max_batch: usize, step_tokens: u32) -> Self {
-        Self { waiting: VecDeque::new(), running: Vec::new(), max_batch, step_tokens }
+        Self { waiting: VecDeque::new(), running: Vec::new(), max_batch, step_tokens, room: u32::MAX }
+    }
+
+    /// From now on running requests hold at most `room` tokens together; 0 sets no limit. Where they come to need more,
+    /// the one that came last is preempted: it goes back to the head of the queue and prefills again.
+    pub(crate) fn hold_at_most(&mut self, room: u32) {
+        self.room = if room == 0 { u32::MAX } else { room };
     }
 
     /// Queues a request (with 1 or more tokens each way).
     pub(crate) fn submit(&mut self, job: Job) {
-        self.waiting.push_back(job);
+        self.waiting.push_back(Request::new(job));
     }
 
-    /// The running request with this number.
+    /// The request with this number.
     pub(crate) fn job(&self, id: u64) -> Option<&Job> {
-        self.running.iter().map(|running| &running.job).find(|job| job.id == id)
+        self.running.iter().chain(&self.waiting).map(|request| &request.job).find(|job| job.id == id)
     }
 
     /// Whether no request is queued or running.
@@ -105,33 +132,54 @@ impl Scheduler {
 
     /// Forgets a request: cancelled, or its last result arrived.
     pub(crate) fn remove(&mut self, id: u64) {
-        self.waiting.retain(|job| job.id != id);
+        self.waiting.retain(|waiting| waiting.job.id != id);
         self.running.retain(|running| running.job.id != id);
     }
 
     /// The next step: one token for each running request, then prompts in order of arrival as far as the budget goes.
     pub(crate) fn plan(&mut self) -> Option<Plan> {
+        self.make_room();
         let mut budget = self.step_tokens;
         let mut members = Vec::new();
         // Whoever decodes goes first: a long prompt must not stop the others' tokens.
         for decoding in [true, false] {
             for running in &mut self.running {
-                if decoding == (running.prefilled == running.job.input_tokens) {
+                if decoding == (running.prefilled == running.prompt) {
                     take(running, &mut budget, &mut members);
                 }
             }
         }
         while budget > 0 && self.running.len() < self.max_batch {
-            let Some(job) = self.waiting.pop_front() else { break };
-            let mut running = Running::new(job);
+            if self.waiting.front().is_none_or(|next| !self.has_room_for(next)) {
+                break;
+            }
+            let Some(mut running) = self.waiting.pop_front() else { break };
             take(&mut running, &mut budget, &mut members);
             self.running.push(running);
         }
         (!members.is_empty()).then_some(Plan { members })
     }
+
+    fn held(&self) -> u32 {
+        self.running.iter().map(Request::room).fold(0, u32::saturating_add)
+    }
+
+    /// A single request always runs.
+    fn has_room_for(&self, next: &Request) -> bool {
+        self.running.is_empty() || self.held().saturating_add(next.room()) <= self.room
+    }
+
+    /// Preempts those that came last, as long as the others' next tokens have no room.
+    fn make_room(&mut self) {
+        while self.running.len() > 1 && self.held() > self.room {
+            let Some(last) = self.running.iter().rposition(|running| !running.done()) else { return };
+            let preempted = self.running.remove(last).preempt();
+            self.waiting.push_front(preempted);
+        }
+    }
 }
 
-fn take(running: &mut Running, budget: &mut u32, members: &mut Vec<Member>) {
+fn take(running: &mut Request, budget: &mut u32, members: &mut Vec<Member>) {
     if let Some(member) = running.advance(*budget) {
         *budget -= member.prefill.max(1);
         members.push(member);
@@ -197,6 +245,21 @@ mod tests {
         assert_eq!(scheduler.plan(), None);
         scheduler.remove(1);
         assert_eq!(scheduler.plan().map(|plan| show(&plan)).as_deref(), Some("^2:4:0$"));
+    }
+
+    #[test]
+    fn who_came_last_is_preempted_and_prefills_again() {
+        let mut scheduler = Scheduler::new(4, 100);
+        scheduler.hold_at_most(14);
+        (1..=2).for_each(|id| scheduler.submit(job(id, 4, 4)));
+        let expected = ["^1:4:0 ^2:4:0", "1:0:1 2:0:1", "1:0:2 2:0:2", "1:0:3$", "2:7:3$"];
+        assert_eq!(steps(&mut scheduler), expected);
+        (3..=4).for_each(|id| scheduler.submit(job(id, 20, 2)));
+        assert_eq!(
+            steps(&mut scheduler),
+            ["^3:20:0", "3:0:1$", "^4:20:0", "4:0:1$"],
+            "one at a time always runs"
+        );
     }
 
     #[test]

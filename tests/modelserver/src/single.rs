@@ -11,6 +11,7 @@ use crate::gpu::Gpu;
 use crate::scheduler::{Member, Plan, Scheduler};
 use crate::step::{Admission, Job, Output, StepDone};
 use crate::text;
+use crate::trouble;
 use crate::truth::Busy;
 
 /// Prompt tokens whose ids are copied; the time of longer prompts is unchanged.
@@ -110,6 +111,7 @@ impl Backend for Single {
             self.gpu = Some(Gpu::open(&self.args, ID_CAPACITY)?);
         }
         let Some(mut gpu) = self.gpu.take() else { return Ok(()) };
+        self.scheduler.hold_at_most(trouble::held());
         let planned = self.scheduler.plan();
         let result = planned.map(|plan| self.step(&mut gpu, &plan)).transpose();
         self.gpu = Some(gpu);

@@ -31,10 +31,12 @@ pub(crate) enum Word {
     Modules,
     /// So many percent of the requests are answered with 500.
     FailPercent,
+    /// Running requests hold at most so many tokens together; the one that came last is preempted when they need more.
+    KvTokens,
 }
 
 /// Words in the file.
-const WORDS: usize = 8;
+const WORDS: usize = 9;
 
 /// The mapped words; they live as long as the process.
 struct Words(NonNull<[AtomicU64; WORDS]>);
@@ -65,6 +67,11 @@ pub(crate) fn open(path: Option<&Path>) -> io::Result<()> {
 pub(crate) fn now(word: Word) -> u64 {
     // SAFETY: mapped for the life of the process, and only read.
     MAPPED.get().map_or(0, |words| unsafe { words.0.as_ref() }[word as usize].load(Ordering::Relaxed))
+}
+
+/// Most tokens that running requests hold together; 0 is no limit.
+pub(crate) fn held() -> u32 {
+    u32::try_from(now(Word::KvTokens)).unwrap_or(u32::MAX)
 }
 
 /// Waits as long as the word says, microseconds.

@@ -32,6 +32,10 @@ fn requests() -> Vec<Scenario> {
         acted("long_prompts_among_others", "prefill_blocks_decode", Shape::Split)
             .server("step-tokens", 16_384)
             .besides(long),
+        // Room for two and a half of the four that run.
+        acted("memory_of_keys_too_small", "preemption", Shape::Split)
+            .always(Demand::new(4, [USUAL[0], "48-64"]))
+            .wrong(Wrong::KvTokens, 280),
     ]
 }
 

@@ -25,9 +25,11 @@ pub enum Wrong {
     Modules,
     /// So many percent of the requests are answered with 500.
     FailPercent,
+    /// Running requests hold at most so many tokens together; the one that came last is preempted when they need more.
+    KvTokens,
 }
 
-const WORDS: u64 = 8;
+const WORDS: u64 = 9;
 
 /// The file.
 #[derive(Debug)]

@@ -38,6 +38,14 @@ fn the_cause_comes_first_and_closes() {
             |_| {},
         ),
         (
+            "preemption",
+            |n| match n % 3 {
+                0 => Shape { decode: 1.7, stall: 0.7, sat_out: 0.69, ..HEALTHY },
+                _ => Shape { queue: 0.1, ..HEALTHY },
+            },
+            |_| {},
+        ),
+        (
             "timeout_share_rising",
             |n| Shape { outcome: if n % 3 == 0 { Outcome::Timeout } else { Outcome::Ok }, ..HEALTHY },
             |_| {},

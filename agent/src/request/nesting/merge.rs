@@ -173,6 +173,7 @@ fn join(one: Assignment, other: &Assignment) -> Assignment {
         copy_wait_ns: sum(one.copy_wait_ns, other.copy_wait_ns),
         // What lies between the two may be anything.
         host_gap_ns: None,
+        sat_out_ns: sum(one.sat_out_ns, other.sat_out_ns),
         queue_from_proxy: one.queue_from_proxy || other.queue_from_proxy,
     }
 }

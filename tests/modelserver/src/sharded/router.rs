@@ -25,6 +25,7 @@ use crate::scheduler::{Plan, Scheduler};
 use crate::split::{Command, Event};
 use crate::step::{Admission, Job, Output, StepDone};
 use crate::text;
+use crate::trouble;
 use crate::truth::Busy;
 
 /// The server's side of the thread that calls the shards.
@@ -198,6 +199,7 @@ impl Batches {
                 self.take(command);
             }
             let sched_ns = now();
+            self.scheduler.hold_at_most(trouble::held());
             let Some(plan) = self.scheduler.plan() else {
                 let Some(command) = commands.recv().await else { return Ok(()) };
                 self.take(command);

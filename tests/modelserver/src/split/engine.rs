@@ -20,6 +20,7 @@ use crate::part::inherited;
 use crate::scheduler::{Member, Plan, Scheduler};
 use crate::step::{Admission, Output, StepDone};
 use crate::text;
+use crate::trouble;
 use crate::truth::Busy;
 
 /// A step whose result is not known yet.
@@ -124,6 +125,7 @@ impl Engine {
         }
         self.receive()?;
         let sched_ns = now();
+        self.scheduler.hold_at_most(trouble::held());
         let planned = self.scheduler.plan();
         let waits = planned.is_none();
         if let Some(plan) = planned {
