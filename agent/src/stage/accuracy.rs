@@ -6,7 +6,7 @@ use super::{
     Stage, Stamps, bounds,
     disturbed::{with_background, with_dummies},
     partition,
-    simulator::{Front, PLAN, Plan, Run, Truth, simulate},
+    simulator::{Front, PLAN, Plan, Run, Truth, US, simulate},
     single::{self, SINGLE, Single},
 };
 use crate::{
@@ -214,6 +214,28 @@ fn streams_that_are_not_regular() {
             assert!(score.share(score.first_result) >= 0.95, "{name}");
             assert!(score.within() >= 0.99, "{name}");
         }
+    }
+}
+
+/// Requests that are preempted for long are told, those that are not are not said to be, and for how long is right.
+#[test]
+fn those_that_sit_out() {
+    let preempted = Plan { tokens: [16, 64], preempt: 60, out_for: [12, 60], ..PLAN };
+    for plan in [preempted, Plan { front: SPREAD, ..preempted }, Plan { exclusive: true, ..preempted }] {
+        let run = simulate(plan);
+        let [mut really, mut told, mut right] = [0; 3];
+        for ended in requests(run.news) {
+            let truth = run.truth[&ended.exchange.id.expect("numbered by the simulator")].sat_out;
+            let said = ended.assignment.sat_out_ns.unwrap_or(0);
+            really += usize::from(truth > 0);
+            told += usize::from(said > 0);
+            // Within a step and its prefill.
+            right += usize::from(said > 0 && truth > 0 && truth.abs_diff(said) <= 20 * US * 1000);
+        }
+        println!("{really} sat out, {told} were told, {right} right");
+        assert!(really > 50, "{really} are too few to say anything");
+        assert!(right * 100 >= really * 95, "missed or wrong");
+        assert!(right * 100 >= told * 95, "told for nothing, or wrong");
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Plan {
     pub(super) abort: u64,
     /// Steps of a thousand before which a running request is preempted: it prefills again.
     pub(super) preempt: u64,
+    /// Steps that it is out for.
+    pub(super) out_for: [usize; 2],
 }
 
 pub(super) const PLAN: Plan = Plan {
@@ -72,6 +74,7 @@ pub(super) const PLAN: Plan = Plan {
     burst: 1,
     abort: 0,
     preempt: 0,
+    out_for: [0, 0],
 };
 
 /// What really happened to a request, ns.
@@ -83,6 +86,8 @@ pub(super) struct Truth {
     pub(super) queue: u64,
     pub(super) steps: u64,
     pub(super) batch_mean: f64,
+    /// From its last step before to its first one after, where it sat out more than eight at a time.
+    pub(super) sat_out: u64,
 }
 
 /// News in order of time, and the truth.
@@ -162,6 +167,8 @@ struct Server {
     steps: Vec<Step>,
     waiting: VecDeque<usize>,
     running: Vec<usize>,
+    /// Preempted, and until which step.
+    out: Vec<(usize, usize)>,
     in_flight: usize,
     gpu_free: u64,
     front_free: u64,
@@ -179,6 +186,7 @@ pub(super) fn simulate(plan: Plan) -> Run {
         steps: Vec::new(),
         waiting: VecDeque::new(),
         running: Vec::new(),
+        out: Vec::new(),
         in_flight: 0,
         gpu_free: 0,
         front_free: 0,
@@ -265,12 +273,23 @@ impl Server {
         }
     }
 
+    /// Now and then the one that came last has to leave, and who left comes back.
+    fn preempt(&mut self) {
+        let many = self.plan.preempt > 0 && self.running.len() > 1;
+        if many && self.random.within([0, 999]) < self.plan.preempt {
+            let [least, most] = self.plan.out_for.map(|steps| steps as u64);
+            let until = self.steps.len() + self.random.within([least, most]) as usize;
+            self.out.extend(self.running.pop().map(|request| (request, until)));
+        }
+        let idle = self.running.is_empty() && self.waiting.is_empty();
+        let now = self.steps.len();
+        let back = self.out.extract_if(.., |(_, until)| idle || *until <= now);
+        self.waiting.extend(back.map(|(request, _)| request));
+    }
+
     /// The next step's requests.
     fn members(&mut self) -> Vec<(usize, bool)> {
-        if self.plan.preempt > 0 && self.running.len() > 1 && self.random.within([0, 999]) < self.plan.preempt
-        {
-            self.waiting.extend(self.running.pop());
-        }
+        self.preempt();
         let room = self.plan.max_batch - self.running.len();
         let new: Vec<usize> = self.waiting.drain(..room.min(self.waiting.len())).collect();
         let mut turn = if self.plan.exclusive && !new.is_empty() { Vec::new() } else { self.running.clone() };

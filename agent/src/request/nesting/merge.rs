@@ -29,8 +29,10 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
     let is_guess = |part: &Part| !part.certain || part.ended.exchange.flags.contains(&Flag::NestedGuessed);
     let Some(main) = parts.iter().rev().max_by_key(|part| rank(&part.ended.exchange)) else { return outer };
     outer.inner = Some(inner(&main.ended, count));
-    let has_source = is_source(&outer, &main.ended.exchange);
-    let guessed = !has_source || parts.iter().any(is_guess);
+    // Nothing is taken of what an engine asked before it worked itself, so nothing is guessed of it.
+    let is_own_work = works_after(&outer, &main.ended.exchange);
+    let has_source = !is_own_work && is_source(&outer.exchange, &main.ended.exchange);
+    let guessed = !(has_source || is_own_work) || parts.iter().any(is_guess);
     let failed = |part: &&Part| part.ended.exchange.status.is_some_and(|status| status >= 400);
     let worked: Vec<&Part> = parts.iter().filter(|part| !failed(part)).collect();
     let worked = if worked.is_empty() { vec![main] } else { worked };
@@ -59,16 +61,18 @@ pub(super) fn merge(mut outer: Box<Ended>, mut parts: Vec<Part>) -> Box<Ended> {
 
 /// Whether an outer answer can have come from an inner one, as far as their times and models tell. One that was complete
 /// before the outer stream began, which then went on for longer than it takes to pass a whole answer on, was asked for
-/// something else, as whether the request may be answered at all; so was one after which the outer process went to
-/// the GPU itself.
-fn is_source(ended: &Ended, inner: &Exchange) -> bool {
-    let outer = &ended.exchange;
-    let own = ended.assignment.forward.map(|forward| forward.first_launch);
-    let is_worked_on = own.zip(inner.last_byte_out_ns).is_some_and(|(launch, inner)| inner < launch);
+/// something else, as whether the request may be answered at all.
+fn is_source(outer: &Exchange, inner: &Exchange) -> bool {
     let last = outer.content.last().map(|event| event.time_ns);
     let streamed = outer.first_token_ns.zip(last).filter(|(first, last)| last - first > PASSING_ON_NS);
     let is_before = streamed.zip(inner.last_byte_out_ns).is_some_and(|((first, _), inner)| inner < first);
-    !is_before && !is_worked_on && !is_of_another_model(outer, inner)
+    !is_before && !is_of_another_model(outer, inner)
+}
+
+/// The outer process went to the GPU for it after the inner answer was complete: that was not what it answered.
+fn works_after(outer: &Ended, inner: &Exchange) -> bool {
+    let own = outer.assignment.forward.map(|forward| forward.first_launch);
+    own.zip(inner.last_byte_out_ns).is_some_and(|(launch, inner)| inner < launch)
 }
 
 /// An outer answer that comes whole, and later than one is handed on, may have been worked at since: whose tokens the

@@ -22,7 +22,11 @@ pub(in crate::stage) fn truth(request: &Request, steps: &[Step]) -> Truth {
         queue += step.end.min(first).saturating_sub(from);
         covered = covered.max(step.end.min(first));
     }
+    let after_first = &request.steps[request.first_token_step..own.len()];
+    let pauses = after_first.windows(2).filter(|pair| pair[1] - pair[0] > 8);
+    let sat_out = pauses.map(|pair| steps[pair[1]].begin.saturating_sub(steps[pair[0]].end)).sum();
     Truth {
+        sat_out,
         first_launch: first,
         first_result: own[request.first_token_step].end,
         last_result: own[own.len() - 1].end,
