@@ -31,7 +31,9 @@ pub(crate) fn command(args: &Args) -> Result<()> {
         scenarios::named(&args.only.iter().map(String::as_str).collect::<Vec<_>>())?
     };
     if args.list {
-        scenarios.iter().for_each(|it| out::line(format_args!("{} {}", it.name, it.rule.unwrap_or("-"))));
+        for it in &scenarios {
+            out::line(format_args!("{} {}", it.name, it.rule.unwrap_or("-")));
+        }
         return Ok(());
     }
     let ready = setup::ensure();

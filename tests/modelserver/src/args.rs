@@ -140,12 +140,24 @@ pub(crate) struct Args {
     /// Internal: be a part of a server instead
     #[arg(long, hide = true, value_enum)]
     pub(crate) part: Option<Part>,
+    /// Internal: which of several parts with a GPU each
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) rank: u16,
     /// Internal: descriptor that the part gets its input by
     #[arg(long, hide = true, value_name = "FD")]
     pub(crate) input_fd: Option<i32>,
     /// Internal: descriptor that the part gives its output by, where that is another one
     #[arg(long, hide = true, value_name = "FD")]
     pub(crate) output_fd: Option<i32>,
+}
+
+/// Of several parts of one kind, which one, and its GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// CUDA device ordinal.
+    pub(crate) device: i32,
+    /// From 0.
+    pub(crate) rank: u16,
 }
 
 /// A process of a server.
@@ -176,9 +188,10 @@ impl Args {
         if requests == 0 { 0 } else { self.decode_us.saturating_add(each) }
     }
 
-    /// The GPU of a part of the server, by its number.
-    pub(crate) fn device_of(&self, index: usize) -> i32 {
-        self.device.saturating_add(i32::try_from(index).unwrap_or(0))
+    /// Where a part of the server with a GPU of its own is, by its number.
+    pub(crate) fn place_of(&self, index: usize) -> Place {
+        let rank = u16::try_from(index).unwrap_or(0);
+        Place { device: self.device.saturating_add(i32::from(rank)), rank }
     }
 
     /// Engines of the server.

@@ -32,7 +32,7 @@ pub(crate) struct Gpu {
     alloc_bytes: usize,
     /// Blocks that an allocator keeps for later, and gives back when it gets no other.
     kept: Vec<DeviceMem>,
-    device: i32,
+    rank: u16,
     /// Allocations that failed.
     pub(crate) alloc_failures: u64,
 }
@@ -51,7 +51,7 @@ impl Gpu {
             alloc_every: args.alloc_every,
             alloc_bytes: args.alloc_bytes,
             kept: Vec::new(),
-            device: args.device,
+            rank: args.rank,
             alloc_failures: 0,
         })
     }
@@ -82,7 +82,7 @@ impl Gpu {
 
     /// What trouble adds to so much work.
     pub(crate) fn more_us(&self, us: u32) -> u32 {
-        let rank = if self.device == 1 { trouble::now(Word::RankSlowerPercent) } else { 0 };
+        let rank = if self.rank == 1 { trouble::now(Word::RankSlowerPercent) } else { 0 };
         let percent = trouble::now(Word::SlowerPercent) + rank;
         u32::try_from(u64::from(us) * percent / 100).unwrap_or(u32::MAX)
     }

@@ -7,7 +7,7 @@ use std::process::{self, Command};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::args::Part;
+use crate::args::{Part, Place};
 
 /// How many devices the simulated driver has.
 const DEVICES: &str = "FAKECUDA_DEVICES";
@@ -21,13 +21,14 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts one; it inherits `fds` under the options that go with them. `device` is its GPU, if that is another one.
-    pub(crate) fn start(part: Part, fds: &[(&str, &OwnedFd)], device: Option<i32>) -> io::Result<Self> {
+    /// Starts one; it inherits `fds` under the options that go with them. `place` is its GPU, if that is another one.
+    pub(crate) fn start(part: Part, fds: &[(&str, &OwnedFd)], place: Option<Place>) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(std::env::args_os().skip(1)).arg(format!("--part={}", name(part)));
-        if let Some(device) = device {
+        if let Some(Place { device, rank }) = place {
             let devices = std::env::var(DEVICES).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-            command.arg(format!("--device={device}")).env(DEVICES, devices.max(device + 1).to_string());
+            command.arg(format!("--device={device}")).arg(format!("--rank={rank}"));
+            command.env(DEVICES, devices.max(device + 1).to_string());
         }
         for (option, fd) in fds {
             fcntl_setfd(fd, FdFlags::empty())?;

@@ -21,7 +21,7 @@ impl Demand {
     }
 
     /// With one more option of the load generator.
-    pub(crate) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: impl std::fmt::Display) -> Self {
         self.options.push((name, value.to_string()));
         self
     }

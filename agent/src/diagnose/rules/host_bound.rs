@@ -1,6 +1,6 @@
 //! The GPU waits for the CPU.
 
-use super::{Rule, Scope, engine_part_s, is_most_of};
+use super::{Rule, Scope, engine_part_s, is_most_of, rank_straggler};
 use crate::diagnose::{
     case::{Case, Effect, Sign, time},
     feature::Feature,
@@ -27,7 +27,8 @@ fn check(case: &Case<'_>) -> Option<Sign> {
     let part = gap.now.mean / e2e.mean.max(1e-9);
     // What the host does then has a name.
     let is_known = [Feature::AllocWait, Feature::ModuleLoad].iter().any(|it| is_most_of(case, *it, Feature::HostGap));
-    if is_known || part < PART[usize::from(case.open)] {
+    // And what waits for another rank waits for its GPU, not for the host.
+    if is_known || rank_straggler::has_one(case) || part < PART[usize::from(case.open)] {
         return None;
     }
     let evidence =

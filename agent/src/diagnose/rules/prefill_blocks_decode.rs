@@ -53,6 +53,7 @@ fn check(case: &Case<'_>) -> Option<Sign> {
         ),
         evidence: evidence.into_iter().flatten().collect(),
         confidence: Likelihood::Medium,
-        effect: Effect::Seconds(case.added_all_s(CLAIMS)),
+        // Long prompts with short answers make the mean decode shorter; the stalls are there all the same.
+        effect: Effect::Seconds(case.added_all_s(CLAIMS).max(case.added_s(Feature::TbtMax))),
     })
 }

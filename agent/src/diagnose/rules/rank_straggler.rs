@@ -20,7 +20,22 @@ pub(super) const RULE: Rule = Rule {
 /// One against the median of the others, and against what that ratio usually is.
 const SLOWER: [f64; 2] = [1.25, 1.1];
 
-fn check(case: &Case<'_>) -> Option<Sign> {
+/// One process of a service whose steps have become longer than the others'.
+struct Straggler {
+    pid: u32,
+    of: usize,
+    now: f64,
+    usual: f64,
+    /// The others' steps against what is usual for them.
+    others: f64,
+}
+
+/// Whether there is one: the others wait for it, and their GPUs for them.
+pub(super) fn has_one(case: &Case<'_>) -> bool {
+    find(case).is_some()
+}
+
+fn find(case: &Case<'_>) -> Option<Straggler> {
     let paces: Vec<(u32, f64, f64)> = case
         .around
         .paces
@@ -31,26 +46,27 @@ fn check(case: &Case<'_>) -> Option<Sign> {
     let mut others: Vec<f64> =
         paces.iter().filter(|(other, ..)| *other != pid).map(|(_, now, usual)| now / usual).collect();
     others.sort_by(f64::total_cmp);
-    let middle = *others.get(others.len() / 2)?;
-    let ratio = now / usual / middle;
-    if ratio < SLOWER[usize::from(case.open)] {
-        return None;
-    }
-    let added = case.added_all_s(ENGINE);
+    let others = *others.get(others.len() / 2)?;
+    let is_slower = now / usual / others >= SLOWER[usize::from(case.open)];
+    is_slower.then_some(Straggler { pid, of: paces.len(), now, usual, others })
+}
+
+fn check(case: &Case<'_>) -> Option<Sign> {
+    let Straggler { pid, of, now, usual, others } = find(case)?;
     let mut slow = fact(format!("step of process {pid}, mean"), now, Unit::Seconds);
     slow.usual = Some(usual);
     let mut evidence =
-        vec![slow, fact("the others' steps against what is usual for them", middle, Unit::Ratio)];
+        vec![slow, fact("the others' steps against what is usual for them", others, Unit::Ratio)];
     evidence.extend(case.mean(Feature::Decode));
     Some(Sign {
         summary: format!(
             "process {pid} is the slow one of {}: its steps take {}, usually {}",
-            paces.len(),
+            of,
             time(now),
             time(usual)
         ),
         evidence,
         confidence: Likelihood::Medium,
-        effect: Effect::Seconds(added),
+        effect: Effect::Seconds(case.added_all_s(ENGINE)),
     })
 }

@@ -48,7 +48,7 @@ impl Router {
             let path = PathBuf::from(format!("/tmp/modelserver-{}-{rank}", std::process::id()));
             drop(std::fs::remove_file(&path));
             let listener = OwnedFd::from(UnixListener::bind(&path)?);
-            shards.push(Child::start(Part::Shard, &[("input-fd", &listener)], Some(args.device_of(rank)))?);
+            shards.push(Child::start(Part::Shard, &[("input-fd", &listener)], Some(args.place_of(rank)))?);
             paths.push(path);
         }
         let bell =

@@ -74,7 +74,7 @@ impl Engine {
 
     fn split(args: &Args, index: usize) -> io::Result<Self> {
         let (ours, theirs) = pair()?;
-        let engine = Child::start(Part::Engine, &[("input-fd", &theirs)], Some(args.device_of(index)))?;
+        let engine = Child::start(Part::Engine, &[("input-fd", &theirs)], Some(args.place_of(index)))?;
         Ok(Self::new(Link::new(ours)?, None, vec![engine]))
     }
 
@@ -82,7 +82,7 @@ impl Engine {
         let ((ours, theirs), (out, into)) = (pair()?, pair()?);
         let (text, results) = pair()?;
         let fds: [(&str, &OwnedFd); 2] = [("input-fd", &theirs), ("output-fd", &out)];
-        let engine = Child::start(Part::Engine, &fds, Some(args.device_of(index)))?;
+        let engine = Child::start(Part::Engine, &fds, Some(args.place_of(index)))?;
         let fds: [(&str, &OwnedFd); 2] = [("input-fd", &into), ("output-fd", &text)];
         let detokenizer = Child::start(Part::Detokenizer, &fds, None)?;
         Ok(Self::new(Link::new(ours)?, Some(Link::new(results)?), vec![engine, detokenizer]))
@@ -90,7 +90,7 @@ impl Engine {
 
     fn shared(args: &Args, index: usize) -> io::Result<Self> {
         let memory = shared::memory()?;
-        let engine = Child::start(Part::Engine, &[("input-fd", &memory)], Some(args.device_of(index)))?;
+        let engine = Child::start(Part::Engine, &[("input-fd", &memory)], Some(args.place_of(index)))?;
         let link = Link::shared(Shared::front(&memory)?);
         Ok(Self { silent: true, ..Self::new(link, None, vec![engine]) })
     }
