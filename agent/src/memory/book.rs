@@ -79,6 +79,11 @@ impl Counts {
     }
 }
 
+/// Sum of sizes that processes state, which may be any.
+pub(super) fn total(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
+}
+
 /// One context of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
@@ -110,7 +115,7 @@ impl Book {
     /// Memory of the device that the context holds; of pools, the most that they can.
     pub(super) fn held(&self) -> u64 {
         let held = Kind::ALL.into_iter().filter(|kind| kind.is_held()).map(|kind| self.live(kind));
-        held.sum::<u64>() + self.pool_reserved
+        total(held).saturating_add(self.pool_reserved)
     }
 
     /// What pools hold beyond what was taken from them, at most.

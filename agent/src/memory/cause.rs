@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::{cookie::Class, memory::Call};
 
 use super::{
-    Failure, FailureClass, Holder, Incident, Kind, Ledgers, MAX_PENDING, Place, Sources,
+    Failure, FailureClass, Holder, Incident, Kind, Ledgers, MAX_PENDING, Place, Sources, book::total,
     failure::OUT_OF_MEMORY, pending::Pending, sight::Seen,
 };
 use crate::health::Health;
@@ -84,7 +84,7 @@ impl Ledgers {
         }
         let own = held.remove(&failure.pid).unwrap_or_default();
         failure.own_bytes = failure.own_bytes.max(own);
-        failure.others_bytes = held.values().sum();
+        failure.others_bytes = total(held.values().copied());
         let comm =
             |pid: u32| self.processes.get(&pid).map(|p| p.comm.clone()).filter(|comm| !comm.is_empty());
         let mut holders: Vec<Holder> = held

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     Place,
     book::Book,
+    book::total,
     failure::{Failure, FailureClass},
     process::Process,
     storm::Storm,
@@ -45,14 +46,14 @@ impl Here {
 impl Process {
     /// Memory of a device that it holds; of pools, the most that they can.
     pub(super) fn held(&self, place: Place) -> u64 {
-        self.books.iter().filter(|book| book.place == Some(place)).map(Book::held).sum()
+        total(self.books.iter().filter(|book| book.place == Some(place)).map(Book::held))
     }
 
     /// The same, where NVML told how much it uses: that, and what its calls have changed since.
     pub(super) fn held_since(&self, place: Place, told: u64) -> u64 {
         let held = self.held(place);
         let sure = |book: &Book| book.held() - book.pool_cached();
-        let sure: u64 = self.books.iter().filter(|book| book.place == Some(place)).map(sure).sum();
+        let sure = total(self.books.iter().filter(|book| book.place == Some(place)).map(sure));
         match self.here.get(&place).and_then(|here| here.held_then) {
             Some(then) if told > 0 => told.saturating_add(held).saturating_sub(then).max(sure),
             _ => told.max(held),

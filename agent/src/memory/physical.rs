@@ -99,7 +99,7 @@ impl Physical {
         let piece = self.pieces.get_mut(&number)?;
         piece.mappings += 1;
         let more = if piece.kind == Kind::Imported { bytes.saturating_sub(piece.bytes) } else { 0 };
-        piece.bytes += more;
+        piece.bytes = piece.bytes.saturating_add(more);
         self.mappings.insert(address, Mapping { bytes, piece: number });
         Some((*piece, more))
     }

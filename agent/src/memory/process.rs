@@ -256,7 +256,8 @@ impl Process {
 
     /// The largest attempt that succeeded, and the smallest that failed, within a minute before.
     pub(super) fn lately(&self, at_ns: u64) -> (Option<u64>, Option<u64>) {
-        let recent = || self.lately.iter().filter(|(t, ..)| *t + LATELY_NS >= at_ns && *t <= at_ns);
+        let recent =
+            || self.lately.iter().filter(|(t, ..)| t.saturating_add(LATELY_NS) >= at_ns && *t <= at_ns);
         let of =
             |succeeded: bool| recent().filter(move |(.., s)| *s == succeeded).map(|(_, bytes, _)| *bytes);
         (of(true).max(), of(false).min())

@@ -121,7 +121,7 @@ impl Sight {
             return false;
         }
         let later = self.moves.iter().filter(|(during, _)| during.begin_ns >= seen.during.end_ns);
-        let later: i64 = later.map(|(_, bytes)| bytes).sum();
+        let later = later.fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         self.last = Some(Look { seen, moved: self.moved.saturating_sub(later), is_blurred: false });
         true
     }

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counts, Failure, FailureClass, Kind, Ledgers, Place, Storm, book::Book, process::Process};
+use super::{
+    Counts, Failure, FailureClass, Kind, Ledgers, Place, Storm,
+    book::{Book, total},
+    process::Process,
+};
 
 /// Memory of one process on one device. Of one that is `partial`, everything is a lower bound.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,7 +57,7 @@ impl ProcessMemory {
     /// Memory of the device that it holds for certain: pools without what they keep.
     pub fn held_bytes(&self) -> u64 {
         let kinds = Kind::ALL.iter().filter(|kind| kind.is_held() || **kind == Kind::Pool);
-        kinds.filter_map(|kind| self.live_bytes.get(kind)).sum()
+        total(kinds.filter_map(|kind| self.live_bytes.get(kind)).copied())
     }
 }
 
@@ -71,16 +75,16 @@ impl Ledgers {
         let books = || process.books.iter().filter(|book| book.place == Some(place));
         let mut counts = Counts::default();
         books().for_each(|book| counts.add(&book.counts));
-        let live = |kind: Kind| books().map(|book| book.live(kind)).sum::<u64>();
+        let live = |kind: Kind| total(books().map(|book| book.live(kind)));
         let here = process.here.get(&place).cloned().unwrap_or_default();
         ProcessMemory {
             pid,
             comm: Some(process.comm.clone()).filter(|comm| !comm.is_empty()),
             device: self.uuid(place),
             live_bytes: Kind::ALL.into_iter().map(|k| (k, live(k))).filter(|(_, bytes)| *bytes > 0).collect(),
-            pool_cached_bytes: books().map(Book::pool_cached).sum(),
+            pool_cached_bytes: total(books().map(Book::pool_cached)),
             peak_bytes: here.peak,
-            reserved_address_bytes: books().map(|book| book.reserved_addresses).sum(),
+            reserved_address_bytes: total(books().map(|book| book.reserved_addresses)),
             counts,
             failures_by_class: here.failures,
             retry_storms: here.retry_storms,

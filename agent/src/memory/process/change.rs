@@ -2,7 +2,7 @@
 
 use wire::{cookie::Class, memory::Call};
 
-use super::{Beside, Block, Effect, Freed, Kind, Process, SUCCESS};
+use super::{super::book::total, Beside, Block, Effect, Freed, Kind, Process, SUCCESS};
 
 impl Process {
     /// Calls that neither allocate nor free by themselves.
@@ -65,7 +65,7 @@ impl Process {
 
     fn unmap(&mut self, call: &Call) -> Effect {
         let gone = self.physical.unmap(call.address, call.bytes);
-        let bytes: u64 = gone.into_iter().map(|piece| self.ended(piece)).sum();
+        let bytes = total(gone.into_iter().map(|piece| self.ended(piece)));
         if bytes > 0 { Effect::Freed(bytes) } else { Effect::None }
     }
 
