@@ -289,7 +289,7 @@ impl Process {
             return;
         }
         // What it took before its driver was attached to says nothing.
-        let is_late = self.watched_ns.is_none_or(|since| at_ns > since + BLIND_NS);
+        let is_late = self.watched_ns.is_none_or(|since| at_ns > since.saturating_add(BLIND_NS));
         let told = self.told.entry(device.to_owned()).or_insert(Told { bytes, grew_unseen: false });
         told.grew_unseen |= bytes > told.bytes && is_late;
         told.grew_unseen &= self.last_ns.is_none();

@@ -265,7 +265,7 @@ impl Diagnosis {
             let mut case = watched.case(&recent, service, now.mono_ns);
             let slow = watched.slow(now.mono_ns);
             let incomplete = case.incomplete();
-            let added_s = case.added_e2e_s();
+            let added_s = case.to_explain_s();
             let look = Look {
                 subject,
                 now,

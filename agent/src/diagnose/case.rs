@@ -122,6 +122,12 @@ impl Case<'_> {
         self.both(Feature::E2e).map_or(0.0, |both| (both.now.mean - both.usual.mean).max(0.0))
     }
 
+    /// What there is to explain, seconds: the time that requests take longer, or that they stand still longer in one
+    /// piece, if that is more: where requests have become shorter as well, the mean alone hides it.
+    pub(super) fn to_explain_s(&self) -> f64 {
+        self.added_e2e_s().max(self.added_s(Feature::TbtMax))
+    }
+
     /// What several times have gained together.
     pub(super) fn added_all_s(&self, features: &[Feature]) -> f64 {
         features.iter().map(|feature| self.added_s(*feature)).sum()

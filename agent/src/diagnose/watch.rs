@@ -47,7 +47,7 @@ pub(super) struct Look<'a> {
     pub(super) subject: &'a Subject,
     pub(super) now: Now,
     pub(super) basis: Option<Basis>,
-    /// What requests take longer than usual, seconds on average.
+    /// What there is to explain, seconds on average.
     pub(super) added_s: f64,
     pub(super) incomplete: &'a [String],
     /// Slow requests, the slowest first.

@@ -51,6 +51,7 @@ pub(crate) fn act(
 
     actors.iter_mut().try_for_each(|actor| actor.calm(AFTER_S))?;
     closed(&mut verdicts, &actors, &agent)?;
+    std::fs::write(dir.join("after.json"), agent.get("/api/v1/findings")?)?;
     quiet(&mut verdicts, &actors, &findings(&agent)?);
     drop(actors);
     agent.stop()?;

@@ -47,7 +47,8 @@ fn find(case: &Case<'_>) -> Option<Straggler> {
         paces.iter().filter(|(other, ..)| *other != pid).map(|(_, now, usual)| now / usual).collect();
     others.sort_by(f64::total_cmp);
     let others = *others.get(others.len() / 2)?;
-    let is_slower = now / usual / others >= SLOWER[usize::from(case.open)];
+    // It has become slower, not only the others quicker, as after an incident that has entered what is usual for them.
+    let is_slower = now / usual / others.max(1.0) >= SLOWER[usize::from(case.open)];
     is_slower.then_some(Straggler { pid, of: paces.len(), now, usual, others })
 }
 

@@ -156,6 +156,9 @@ fn the_slow_rank_is_the_one_that_has_changed() {
     rig.run(60, |_| Shape { decode: 1.5, host_gap: 0.5, ..HEALTHY });
     let found = rig.diagnosis.findings().remove(0);
     assert!(found.rule == "rank_straggler" && found.summary.starts_with("process 8"), "{found:?}");
+    rig.steps[1].1 = 0.011;
+    rig.run(120, |_| HEALTHY);
+    assert_eq!(rig.active(), [""; 0], "after");
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(super) fn outlasts(outer: &Sight, inner: &Sight) -> bool {
 }
 
 fn is_backwards(outer: Option<u64>, inner: Option<u64>) -> bool {
-    outer.zip(inner).is_some_and(|(outer, inner)| outer + OVERTAKEN_NS < inner)
+    outer.zip(inner).is_some_and(|(outer, inner)| outer.saturating_add(OVERTAKEN_NS) < inner)
 }
 
 /// Nothing can be answered before it is known.
