@@ -289,7 +289,8 @@ impl Occupancy {
     }
 
     fn forget(&mut self, now_ns: u64) {
-        let is_old = |process: &Process| process.ended_ns.is_some_and(|ended| ended.saturating_add(ENDED_NS) < now_ns);
+        let is_old =
+            |process: &Process| process.ended_ns.is_some_and(|ended| ended.saturating_add(ENDED_NS) < now_ns);
         let old: Vec<u32> =
             self.processes.iter().filter(|(_, process)| is_old(process)).map(|(pid, _)| *pid).collect();
         for pid in old {

@@ -31,6 +31,7 @@ fn requests() -> Vec<Scenario> {
             .asked(Demand::new(8, USUAL)),
         acted("long_prompts_among_others", "prefill_blocks_decode", Shape::Split)
             .server("step-tokens", 16_384)
+            .always(Demand::new(4, USUAL))
             .besides(long),
         // Room for two and a half of the four that run.
         acted("memory_of_keys_too_small", "preemption", Shape::Split)
