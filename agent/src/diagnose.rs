@@ -10,6 +10,7 @@
 //! | [`rules`] | the fingerprints |
 //! | [`watch`] | how findings open, go on and close |
 //! | [`changes`] | the time line |
+//! | [`capacity`] | how much more a model can take |
 //!
 //! A subject is a service, or one model of it. Every two seconds each rule looks at each subject. Means of stages add up to
 //! the mean of a request, so what a stage has gained is what it explains of what requests have gained: by that findings
@@ -17,6 +18,7 @@
 
 mod around;
 mod baseline;
+pub mod capacity;
 mod case;
 mod changes;
 mod feature;
@@ -265,7 +267,7 @@ impl Diagnosis {
             let mut case = watched.case(&recent, service, now.mono_ns);
             let slow = watched.slow(now.mono_ns);
             let incomplete = case.incomplete();
-            let added_s = case.to_explain_s();
+            let added_s = case.gained_s();
             let look = Look {
                 subject,
                 now,

@@ -124,7 +124,7 @@ impl Case<'_> {
 
     /// What there is to explain, seconds: the time that requests take longer, or that they stand still longer in one
     /// piece, if that is more: where requests have become shorter as well, the mean alone hides it.
-    pub(super) fn to_explain_s(&self) -> f64 {
+    pub(super) fn gained_s(&self) -> f64 {
         self.added_e2e_s().max(self.added_s(Feature::TbtMax))
     }
 

@@ -65,6 +65,12 @@ impl Sketch {
         }
     }
 
+    pub(super) fn extend(&mut self, values: impl IntoIterator<Item = f64>) {
+        for value in values {
+            self.add(value);
+        }
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         // It fails for two configurations only, and there is one.
         let _ = self.0.merge(&other.0);

@@ -53,7 +53,7 @@ pub(super) struct Plan {
     /// Steps of a thousand before which a running request is preempted: it prefills again.
     pub(super) preempt: u64,
     /// Steps that it is out for.
-    pub(super) out_for: [usize; 2],
+    pub(super) out_for: [u64; 2],
 }
 
 pub(super) const PLAN: Plan = Plan {
@@ -168,7 +168,7 @@ struct Server {
     waiting: VecDeque<usize>,
     running: Vec<usize>,
     /// Preempted, and until which step.
-    out: Vec<(usize, usize)>,
+    out: Vec<(usize, u64)>,
     in_flight: usize,
     gpu_free: u64,
     front_free: u64,
@@ -277,12 +277,11 @@ impl Server {
     fn preempt(&mut self) {
         let many = self.plan.preempt > 0 && self.running.len() > 1;
         if many && self.random.within([0, 999]) < self.plan.preempt {
-            let [least, most] = self.plan.out_for.map(|steps| steps as u64);
-            let until = self.steps.len() + self.random.within([least, most]) as usize;
+            let until = self.steps.len() as u64 + self.random.within(self.plan.out_for);
             self.out.extend(self.running.pop().map(|request| (request, until)));
         }
         let idle = self.running.is_empty() && self.waiting.is_empty();
-        let now = self.steps.len();
+        let now = self.steps.len() as u64;
         let back = self.out.extract_if(.., |(_, until)| idle || *until <= now);
         self.waiting.extend(back.map(|(request, _)| request));
     }

@@ -20,7 +20,8 @@ const ACTED: &[&str] = &[
 
 pub(crate) fn incidents_are_told(dir: &Path) -> Result<()> {
     let verdicts = scenarios::run(scenarios::named(ACTED)?, dir, |_| {}, told_to_people)?;
-    let lines: String = verdicts.iter().map(|verdict| format!("{verdict}\n")).collect();
+    let lines: Vec<String> = verdicts.iter().map(ToString::to_string).collect();
+    let lines = lines.join("\n");
     std::fs::write(dir.join("result"), &lines)?;
     ensure!(verdicts.iter().all(scenarios::Verdict::is_right), "\n{lines}");
     Ok(())
