@@ -1,5 +1,6 @@
 //! The command line: one file per command, exit codes, and the one place where an error is printed.
 
+mod capacity;
 mod check;
 mod client;
 mod diagnose;
@@ -59,6 +60,8 @@ enum Command {
     Diagnose(diagnose::Args),
     /// Print what changed on the node: processes, neighbours, models, kernels, devices.
     Changes(diagnose::Args),
+    /// Print how much more each model can take: latency and throughput by concurrency, and the knee, or why there is none.
+    Capacity(capacity::Args),
     /// Write a recording for `replay`: a daemon run without the HTTP API.
     Record {
         /// The file; replaced if it exists.
@@ -157,6 +160,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Record { file, seconds, scope, listen } => run::record(file, seconds, &scope, listen),
         Command::Diagnose(args) => diagnose::diagnose(&args),
         Command::Changes(args) => diagnose::changes(&args),
+        Command::Capacity(args) => capacity::capacity(&args),
         Command::Replay { file, json, steps, findings } => {
             replay::replay(&file, replay::Form::of(json, steps, findings))
         }

@@ -4,6 +4,7 @@
 //! families and, ten times a second, a [`snapshot`] of everything else. The HTTP side only reads, on threads of its
 //! own, and no reader can make the writer wait.
 
+pub mod capacity;
 pub mod coverage;
 pub mod findings;
 pub mod gpus;
@@ -34,6 +35,8 @@ pub struct Export {
     pub steps: store::Store,
     /// Metric families.
     pub metrics: prometheus::Metrics,
+    /// What models can take.
+    pub capacity: capacity::Planner,
     /// Everything that is not an event.
     pub snapshot: snapshot::Shared,
 }
@@ -45,6 +48,7 @@ impl Export {
             store: store::Store::new(keep),
             steps: store::Store::new(STEPS_KEPT),
             metrics: prometheus::Metrics::new(metrics),
+            capacity: capacity::Planner::default(),
             snapshot: snapshot::Shared::default(),
         })
     }
@@ -52,6 +56,7 @@ impl Export {
     /// Takes what the pipeline handed out.
     pub fn take(&self, output: &Output) {
         observe::output(&self.metrics, output);
+        self.capacity.take(output);
         match output {
             Output::Request(record) => self.store.push(json::line(record)),
             Output::Told(step) => self.steps.push(json::line(step)),

@@ -241,9 +241,11 @@ impl<R: Ring, H: Host> Live<R, H> {
         if diagnosis.looks() != self.diagnosed.looks {
             self.diagnosed = Arc::new(Diagnosed::of(diagnosis));
         }
+        let mut health = core.pipeline.health().clone();
+        core.export.capacity.pass(now_ns, &mut health);
         core.export.snapshot.publish(Snapshot {
             taken_ns: now_ns,
-            health: core.pipeline.health().clone(),
+            health,
             probes: self.status.clone(),
             nvml: self.nvml.clone(),
             devices: core.pipeline.devices().clone(),

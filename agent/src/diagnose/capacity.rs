@@ -30,10 +30,7 @@ pub use scissors::Opening;
 
 use self::{batch::Steps, curve::Curve, scissors::Minutes, timeline::Timeline};
 use super::watch::Subject;
-use crate::{
-    health::Health,
-    request::{RequestRecord, StepRecord, record::Outcome},
-};
+use crate::request::{RequestRecord, StepRecord, record::Outcome};
 
 /// Models of services that are kept.
 const MAX_SUBJECTS: usize = 64;
@@ -100,7 +97,7 @@ const fn is_zero(n: &u64) -> bool {
 }
 
 /// What is kept of one model of a service.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Kept {
     timeline: Timeline,
     /// Newest last, with the number of the epoch.
@@ -110,21 +107,31 @@ struct Kept {
 }
 
 /// What is kept of all models.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Capacity {
     kept: BTreeMap<Subject, Kept>,
     /// By service.
     steps: BTreeMap<String, Steps>,
+    limits: Limits,
+}
+
+/// What was not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Requests of models beyond those that are kept.
+    pub models: u64,
+    /// Requests of which a part came too late, or that there was no room for.
+    pub requests: u64,
 }
 
 impl Capacity {
     /// Takes a request that is over.
-    pub fn request(&mut self, record: &RequestRecord, health: &mut Health) {
+    pub fn request(&mut self, record: &RequestRecord) {
         let (Some(begin), Some(end)) = (record.t_first_byte_in_ns, record.t_last_byte_out_ns) else { return };
         let model = record.model.clone().unwrap_or_default();
         let subject = Subject { service: record.service.clone(), model: Some(model) };
         if !self.make_room(&subject, end) {
-            health.limit("capacity_models");
+            self.limits.models += 1;
             return;
         }
         let kept = self.kept.entry(subject).or_default();
@@ -132,7 +139,7 @@ impl Capacity {
         let is_ok = record.outcome.is_none_or(|outcome| outcome == Outcome::Ok);
         kept.minutes.request(end, record.e2e_s.filter(|_| is_ok));
         if !kept.timeline.request(&timeline::Request::of(record, [begin, end])) {
-            health.limit("capacity_requests_too_long");
+            self.limits.requests += 1;
         }
     }
 
@@ -155,6 +162,11 @@ impl Capacity {
         let oldest = oldest.clone();
         self.kept.remove(&oldest);
         true
+    }
+
+    /// What was not kept.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Lets time go on.

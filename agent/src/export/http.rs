@@ -1,6 +1,7 @@
 //! The HTTP API: read-only, on a runtime of its own; nothing here can make the pipeline wait.
 
 mod accept;
+mod capacity;
 mod findings;
 mod gpus;
 mod requests;
@@ -43,7 +44,7 @@ pub enum HttpError {
     Serve(#[source] io::Error),
 }
 
-const INDEX: &str = "stagelens: /metrics, /api/v1/requests (limit, since_seq, follow=1), /api/v1/steps (the same), /api/v1/gpus, /api/v1/findings (since, in seconds), /api/v1/changes (the same), /api/v1/status, /livez, /readyz\n";
+const INDEX: &str = "stagelens: /metrics, /api/v1/requests (limit, since_seq, follow=1), /api/v1/steps (the same), /api/v1/gpus, /api/v1/findings (since, in seconds), /api/v1/changes (the same), /api/v1/capacity (service, model, window, ttft, tbt, in seconds), /api/v1/status, /livez, /readyz\n";
 
 #[derive(Clone, Debug)]
 struct Context {
@@ -76,6 +77,7 @@ pub fn router(export: Arc<Export>) -> Router {
         .route("/api/v1/gpus", get(gpus::get))
         .route("/api/v1/findings", get(findings::findings))
         .route("/api/v1/changes", get(findings::changes))
+        .route("/api/v1/capacity", get(capacity::get))
         .route("/api/v1/status", get(status::get))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))

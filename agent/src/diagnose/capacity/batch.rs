@@ -43,7 +43,7 @@ pub struct Batching {
 }
 
 /// Decode steps by their number of requests.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     /// Steps, and their times summed.
     by_batch: BTreeMap<u32, (u64, f64)>,

@@ -35,7 +35,7 @@ pub struct Opening {
     pub p99_s_before: f64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Minute {
     number: u64,
     requests: u64,
@@ -43,7 +43,7 @@ struct Minute {
 }
 
 /// The newest minutes of one model.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Minutes(VecDeque<Minute>);
 
 impl Minutes {

@@ -61,12 +61,12 @@ fn record([begin, end]: [u64; 2], output: u64) -> RequestRecord {
 
 /// What is told after each of these numbers of clients had twenty seconds.
 fn told(server: &mut Server, clients: &[usize], question: Question, output: fn(usize) -> u64) -> Told {
-    let (mut capacity, mut health, mut now) = (Capacity::default(), Health::default(), 100 * S);
+    let (mut capacity, mut now) = (Capacity::default(), 100 * S);
     for clients in clients {
         let mut all = server.serve(*clients, now, 20);
         all.sort_by_key(|[_, end]| *end);
         for request in all {
-            capacity.request(&record(request, output(*clients)), &mut health);
+            capacity.request(&record(request, output(*clients)));
             capacity.pass(request[1]);
         }
         now += 22 * S;
@@ -140,15 +140,16 @@ fn throughput_and_times_are_those_of_their_concurrency() {
 
 #[test]
 fn models_are_bounded_and_the_window_is_kept() {
-    let (mut capacity, mut health) = (Capacity::default(), Health::default());
+    let mut capacity = Capacity::default();
     for n in 0..200_u64 {
         let record = RequestRecord { service: format!("svc{n}"), ..record([n * S, n * S + MS], 1) };
-        capacity.request(&record, &mut health);
+        capacity.request(&record);
     }
     assert_eq!(capacity.kept.len(), MAX_SUBJECTS);
+    assert_eq!(capacity.limits().models, 200 - MAX_SUBJECTS as u64);
     let hours = 3 * 3600;
     for n in 0..hours {
-        capacity.request(&record([n * S, n * S + 50 * MS], 1), &mut health);
+        capacity.request(&record([n * S, n * S + 50 * MS], 1));
         capacity.pass(n * S);
     }
     // An hour without requests makes room for others.

@@ -92,7 +92,7 @@ pub(super) struct Done {
 }
 
 /// The slots of one model.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
     /// Number of the first slot kept.
     first: u64,
