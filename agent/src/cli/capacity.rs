@@ -139,7 +139,7 @@ fn cost(it: &Batching) -> String {
     let mut text = format!(
         "a decode step takes {:.2} ms and {:.3} ms for each request in it (batches of {} to {}, the line explains {:.0} %)",
         it.fixed_s * 1e3,
-        it.per_request_s * 1e3,
+        it.per_request_s.max(0.0) * 1e3,
         it.seen[0],
         it.seen[1],
         it.r2 * 100.0
