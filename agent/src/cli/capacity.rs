@@ -10,7 +10,7 @@ use crate::{
         Stats,
         capacity::{Batching, Point, Told},
     },
-    export::capacity::Answer,
+    export::{capacity::Answer, json},
 };
 
 /// Flags of the command.
@@ -41,18 +41,18 @@ pub(super) struct Args {
 
 pub(super) fn capacity(args: &Args) -> Outcome {
     let text = client::text(&args.url, &path(args))?;
-    let answer: Answer = serde_json::from_str(&text)
+    let mut answer: Answer = serde_json::from_str(&text)
         .context("the agent's answer is not what models can take; is it of another version?")
         .map_err(Failure::failed)?;
     let wanted = |own: &str, wanted: Option<&String>| wanted.is_none_or(|wanted| own == wanted);
-    let models = answer.models.iter().filter(|told| {
+    answer.models.retain(|told| {
         wanted(&told.service, args.service.as_ref()) && wanted(&told.model, args.model.as_ref())
     });
     let mut out = Output::new();
     if args.json {
-        out.line(text.trim_end())?;
+        out.line(json::line(&answer).trim_end())?;
     } else {
-        let lines: Vec<String> = models.flat_map(lines).collect();
+        let lines: Vec<String> = answer.models.iter().flat_map(lines).collect();
         if lines.is_empty() {
             out.line("no finished requests yet")?;
         }

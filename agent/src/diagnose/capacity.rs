@@ -251,7 +251,9 @@ fn judge(curve: &Curve, ttft_slo_s: Option<f64>) -> Told {
     Told {
         requests: curve.requests(),
         busy_s: curve.seconds(),
-        suggested_concurrency: at.map(|at| slo.map_or(at, |slo| slo.min(at))),
+        // A limit that nothing is known to keep leaves nothing to suggest.
+        suggested_concurrency: at
+            .and_then(|at| if ttft_slo_s.is_some() { slo.map(|slo| slo.min(at)) } else { Some(at) }),
         alarm_concurrency: at.map(|at| at * ALARM),
         slo_concurrency: slo,
         refusal: found.err(),

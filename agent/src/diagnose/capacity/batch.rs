@@ -37,7 +37,8 @@ pub struct Batching {
     /// Share of the variance of step times between sizes that the line explains.
     pub r2: f64,
     /// The largest batch whose steps keep the asked-for time between tokens; without one, the batch that gives four
-    /// fifths of the throughput of an endless one. Absent where that is more than twice what was seen.
+    /// fifths of the throughput of an endless one. Absent where that is more than twice what was seen, and where no batch
+    /// keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggested_batch: Option<u32>,
 }
@@ -80,7 +81,8 @@ impl Steps {
         };
         let [fixed_s, per_request_s, r2] = line(&sizes.iter().map(of).collect::<Vec<_>>());
         let steps = sizes.iter().map(|(_, steps, _)| steps).sum();
-        let wanted = limit(fixed_s, per_request_s, tbt_slo_s).filter(|n| *n <= f64::from(seen[1]) * BEYOND);
+        let wanted = limit(fixed_s, per_request_s, tbt_slo_s)
+            .filter(|n| (1.0..=f64::from(seen[1]) * BEYOND).contains(n));
         let suggested_batch = wanted.map(whole);
         Some(Batching { steps, seen, fixed_s, per_request_s, r2, suggested_batch })
     }
@@ -151,6 +153,11 @@ mod tests {
         // 64 x 0.5 ms is four times 8 ms.
         assert_eq!(cost.suggested_batch, Some(64));
         assert_eq!(steps(&[1, 4, 8, 16, 40]).cost(Some(0.0202)).unwrap().suggested_batch, Some(24));
+    }
+
+    #[test]
+    fn no_batch_is_suggested_where_none_keeps_the_limit() {
+        assert_eq!(steps(&[1, 4, 8, 16, 40]).cost(Some(0.005)).unwrap().suggested_batch, None);
     }
 
     #[test]

@@ -124,6 +124,14 @@ fn a_limit_of_time_to_first_token_is_kept() {
 }
 
 #[test]
+fn nothing_is_suggested_where_nothing_keeps_the_limit() {
+    let question = Question { ttft_slo_s: Some(0.001), ..Question::default() };
+    let mut server = Server { slots: 8, work_ms: 100, beside_us: 0, random: 1 };
+    let told = told(&mut server, RISING, question, |_| 20);
+    assert!(told.knee.is_some() && told.suggested_concurrency.is_none(), "nothing keeps it");
+}
+
+#[test]
 fn throughput_and_times_are_those_of_their_concurrency() {
     let mut server = Server { slots: 8, work_ms: 100, beside_us: 0, random: 1 };
     let told = told(&mut server, RISING, Question::default(), |_| 20);

@@ -24,6 +24,7 @@ const MAX_WAITING: usize = 65_536;
 pub(super) struct Request {
     begin_ns: u64,
     end_ns: u64,
+    is_ok: bool,
     e2e_s: Option<f64>,
     ttft_s: Option<f64>,
     input_tokens: Option<u64>,
@@ -37,10 +38,11 @@ impl Request {
         Self {
             begin_ns,
             end_ns: end_ns.max(begin_ns.saturating_add(1)),
+            is_ok,
             e2e_s: record.e2e_s.filter(|_| is_ok),
             ttft_s: record.ttft_s.filter(|_| is_ok),
-            input_tokens: record.input_tokens,
-            output_tokens: record.output_tokens,
+            input_tokens: record.input_tokens.filter(|_| is_ok),
+            output_tokens: record.output_tokens.filter(|_| is_ok),
         }
     }
 
@@ -137,7 +139,8 @@ impl Timeline {
         let part = overlap as f64 / request.length_ns() as f64;
         let slot = &mut self.slots[at];
         slot.busy_ns = slot.busy_ns.saturating_add(overlap);
-        slot.requests += part;
+        // A refusal takes a moment and is no work done.
+        slot.requests += if request.is_ok { part } else { 0.0 };
         slot.output_tokens += part * request.output_tokens.unwrap_or(0) as f64;
     }
 
@@ -221,7 +224,15 @@ mod tests {
 
     fn request(begin_ns: u64, end_ns: u64) -> Request {
         let e2e_s = Some((end_ns - begin_ns) as f64 / 1e9);
-        Request { begin_ns, end_ns, e2e_s, ttft_s: None, input_tokens: None, output_tokens: Some(10) }
+        Request {
+            begin_ns,
+            end_ns,
+            is_ok: true,
+            e2e_s,
+            ttft_s: None,
+            input_tokens: None,
+            output_tokens: Some(10),
+        }
     }
 
     #[test]
@@ -265,6 +276,19 @@ mod tests {
         let mut slots = 0;
         timeline.end(&mut |_, settled| slots += usize::from(matches!(settled, Settled::Slot(_))));
         assert!((4..=16).contains(&slots), "{slots}");
+    }
+
+    #[test]
+    fn what_failed_was_in_flight_and_is_no_throughput() {
+        let mut timeline = Timeline::default();
+        timeline.request(&Request { is_ok: false, ..request(100 * S, 101 * S) });
+        let mut sums = (0.0, 0.0);
+        timeline.end(&mut |_, settled| {
+            if let Settled::Slot(slot) = settled {
+                sums = (sums.0 + slot.concurrency(), sums.1 + slot.requests);
+            }
+        });
+        assert_eq!(sums, (4.0, 0.0));
     }
 
     #[test]
