@@ -41,13 +41,10 @@ pub(super) struct Args {
 
 pub(super) fn capacity(args: &Args) -> Outcome {
     let text = client::text(&args.url, &path(args))?;
-    let mut answer: Answer = serde_json::from_str(&text)
+    let answer: Answer = serde_json::from_str(&text)
         .context("the agent's answer is not what models can take; is it of another version?")
         .map_err(Failure::failed)?;
-    let wanted = |own: &str, wanted: Option<&String>| wanted.is_none_or(|wanted| own == wanted);
-    answer.models.retain(|told| {
-        wanted(&told.service, args.service.as_ref()) && wanted(&told.model, args.model.as_ref())
-    });
+    let answer = answer.only(args.service.as_deref(), args.model.as_deref());
     let mut out = Output::new();
     if args.json {
         out.line(json::line(&answer).trim_end())?;

@@ -30,7 +30,7 @@ pub use scissors::Opening;
 
 use self::{batch::Steps, curve::Curve, scissors::Minutes, timeline::Timeline};
 use super::watch::Subject;
-use crate::request::{RequestRecord, StepRecord, record::Outcome};
+use crate::request::{RequestRecord, StepRecord};
 
 /// Models of services that are kept.
 const MAX_SUBJECTS: usize = 64;
@@ -136,9 +136,9 @@ impl Capacity {
         }
         let kept = self.kept.entry(subject).or_default();
         kept.last_ns = kept.last_ns.max(end);
-        let is_ok = record.outcome.is_none_or(|outcome| outcome == Outcome::Ok);
-        kept.minutes.request(end, record.e2e_s.filter(|_| is_ok));
-        if !kept.timeline.request(&timeline::Request::of(record, [begin, end])) {
+        let request = timeline::Request::of(record, [begin, end]);
+        kept.minutes.request(end, request.e2e_s);
+        if !kept.timeline.request(&request) {
             self.limits.requests += 1;
         }
     }
@@ -178,15 +178,6 @@ impl Capacity {
         self.steps.retain(|service, _| services.contains(&service.as_str()));
     }
 
-    /// Takes everything as over, as at the end of a recording.
-    pub fn end(&mut self) {
-        for kept in self.kept.values_mut() {
-            let last = kept.last_ns;
-            kept.settle(|timeline, add| timeline.end(add));
-            kept.minutes.pass(last);
-        }
-    }
-
     /// What is known of each model that has requests, by service and model.
     pub fn told(&self, question: Question, now_ns: u64, wall: impl Fn(u64) -> Option<u64>) -> Vec<Told> {
         self.kept.iter().map(|(subject, kept)| self.of(subject, kept, question, now_ns, &wall)).collect()
@@ -219,17 +210,8 @@ fn is_over(last_ns: u64, now_ns: u64) -> bool {
 
 impl Kept {
     fn pass(&mut self, now_ns: u64) {
-        self.settle(|timeline, add| timeline.pass(now_ns, add));
-        self.minutes.pass(now_ns);
-        let oldest = (now_ns / EPOCH_NS).saturating_sub(EPOCHS as u64 - 1);
-        while self.epochs.front().is_some_and(|(number, _)| *number < oldest) {
-            self.epochs.pop_front();
-        }
-    }
-
-    fn settle(&mut self, pass: impl FnOnce(&mut Timeline, &mut dyn FnMut(u64, timeline::Settled))) {
         let epochs = &mut self.epochs;
-        pass(&mut self.timeline, &mut |at_ns, settled| {
+        self.timeline.pass(now_ns, |at_ns, settled| {
             let number = at_ns / EPOCH_NS;
             if epochs.back().is_none_or(|(newest, _)| *newest < number) {
                 epochs.push_back((number, Curve::default()));
@@ -238,6 +220,11 @@ impl Kept {
                 curve.add(settled);
             }
         });
+        self.minutes.pass(now_ns);
+        let oldest = (now_ns / EPOCH_NS).saturating_sub(EPOCHS as u64 - 1);
+        while self.epochs.front().is_some_and(|(number, _)| *number < oldest) {
+            self.epochs.pop_front();
+        }
     }
 }
 

@@ -98,7 +98,8 @@ pub struct Finding {
     /// Seconds of a request that it explains, on average; absent where it is not about time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explains_s: Option<f64>,
-    /// What share that is of what requests take longer than usual, 0 to 1.
+    /// What share that is of what requests take longer than usual, or stand still longer in one piece if that is more, 0
+    /// to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explains_ratio: Option<f64>,
     /// What it is compared with.

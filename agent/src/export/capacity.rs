@@ -23,6 +23,16 @@ pub struct Answer {
     pub limits: Limits,
 }
 
+impl Answer {
+    /// Only of this service and this model, where one is given.
+    #[must_use]
+    pub fn only(mut self, service: Option<&str>, model: Option<&str>) -> Self {
+        let is_wanted = |own: &str, wanted: Option<&str>| wanted.is_none_or(|wanted| own == wanted);
+        self.models.retain(|told| is_wanted(&told.service, service) && is_wanted(&told.model, model));
+        self
+    }
+}
+
 impl Planner {
     fn lock(&self) -> MutexGuard<'_, Capacity> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Place,
-    book::Book,
-    book::total,
+    book::{Book, total},
     failure::{Failure, FailureClass},
     process::Process,
     storm::Storm,

@@ -150,10 +150,8 @@ impl Scheduler {
             }
         }
         while budget > 0 && self.running.len() < self.max_batch {
-            if self.waiting.front().is_none_or(|next| !self.has_room_for(next)) {
-                break;
-            }
-            let Some(mut running) = self.waiting.pop_front() else { break };
+            let free = self.free();
+            let Some(mut running) = self.waiting.pop_front_if(|next| next.room() <= free) else { break };
             take(&mut running, &mut budget, &mut members);
             self.running.push(running);
         }
@@ -164,9 +162,9 @@ impl Scheduler {
         self.running.iter().map(Request::room).fold(0, u32::saturating_add)
     }
 
-    /// A single request always runs.
-    fn has_room_for(&self, next: &Request) -> bool {
-        self.running.is_empty() || self.held().saturating_add(next.room()) <= self.room
+    /// Tokens that there is room for; a single request always runs.
+    fn free(&self) -> u32 {
+        if self.running.is_empty() { u32::MAX } else { self.room.saturating_sub(self.held()) }
     }
 
     /// Preempts those that came last, as long as the others' next tokens have no room.

@@ -136,7 +136,7 @@ pub(super) fn knee(points: &[Point], requests: u64) -> Result<Knee, Refusal> {
     let found = [saturation, usl].into_iter().flatten().filter(is_seen);
     let all = variance(points);
     let Some((method, at, curve)) = found.min_by(|a, b| a.2.left.total_cmp(&b.2.left)) else {
-        return Err(none(points, growth.map_or(0.0, |curve| 1.0 - curve.left / all)));
+        return Err(none(most, growth.map_or(0.0, |curve| 1.0 - curve.left / all)));
     };
     let r2 = 1.0 - curve.left / all;
     if r2 < R2 {
@@ -146,8 +146,7 @@ pub(super) fn knee(points: &[Point], requests: u64) -> Result<Knee, Refusal> {
 }
 
 /// Without a knee throughput grows, or does what it likes.
-fn none(points: &[Point], r2: f64) -> Refusal {
-    let most = points.last().map_or(0.0, |point| point.concurrency);
+fn none(most: f64, r2: f64) -> Refusal {
     if r2 < R2 { Refusal::NoFit { r2 } } else { Refusal::StillGrows { most } }
 }
 

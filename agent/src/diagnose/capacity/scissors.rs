@@ -78,14 +78,11 @@ impl Minutes {
         let mut all: Vec<Opening> = Vec::new();
         let mut closed: Vec<(u64, f64)> = Vec::new();
         for (number, requests, p99) in told.iter().take(over).copied() {
-            let Some((rate, usual)) = before(&closed) else {
+            let opened = |(rate, usual): &(f64, f64)| p99 >= usual * LONGER && requests as f64 <= rate * MORE;
+            let Some((rate, usual)) = before(&closed).filter(opened) else {
                 closed.push((requests, p99));
                 continue;
             };
-            if p99 < usual * LONGER || requests as f64 > rate * MORE {
-                closed.push((requests, p99));
-                continue;
-            }
             let at = |number: u64| wall(number.saturating_mul(MINUTE_NS)).unwrap_or(0);
             let [from_ns, to_ns] = [at(number), at(number + 1)];
             match all.last_mut().filter(|last| last.to_ns == from_ns && from_ns > 0) {

@@ -1,6 +1,7 @@
 //! Curves of a simulated server whose knee is known from how it is made.
 
 use super::*;
+use crate::request::record::Outcome;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -71,7 +72,7 @@ fn told(server: &mut Server, clients: &[usize], question: Question, output: fn(u
         }
         now += 22 * S;
     }
-    capacity.end();
+    capacity.pass(now + 300 * S);
     let mut all = capacity.told(question, now, |_| None);
     assert_eq!(all.len(), 1);
     all.remove(0)

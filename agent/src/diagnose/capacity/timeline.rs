@@ -25,7 +25,8 @@ pub(super) struct Request {
     begin_ns: u64,
     end_ns: u64,
     is_ok: bool,
-    e2e_s: Option<f64>,
+    /// Absent where it failed.
+    pub(super) e2e_s: Option<f64>,
     ttft_s: Option<f64>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
@@ -48,6 +49,18 @@ impl Request {
 
     fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns).max(1)
+    }
+
+    /// Numbers of its first slot and its last.
+    fn ends(&self) -> [u64; 2] {
+        [self.begin_ns, self.end_ns - 1].map(|ns| ns / SLOT_NS)
+    }
+
+    /// Its time within a slot, ns.
+    fn within(&self, number: u64) -> u64 {
+        let begin = number.saturating_mul(SLOT_NS).max(self.begin_ns);
+        let end = (number + 1).saturating_mul(SLOT_NS).min(self.end_ns);
+        end.saturating_sub(begin)
     }
 }
 
@@ -111,7 +124,7 @@ pub(super) struct Timeline {
 impl Timeline {
     /// Takes a request that is over; false where a part of it came too late, or there is no room.
     pub(super) fn request(&mut self, request: &Request) -> bool {
-        let [from, to] = [request.begin_ns, request.end_ns - 1].map(|ns| ns / SLOT_NS);
+        let [from, to] = request.ends();
         if self.slots.is_empty() && self.settled == 0 {
             (self.first, self.settled) = (from, from);
         }
@@ -133,9 +146,7 @@ impl Timeline {
         if self.slots.len() <= at {
             self.slots.resize(at + 1, Slot::default());
         }
-        let begin = number.saturating_mul(SLOT_NS).max(request.begin_ns);
-        let end = (number + 1).saturating_mul(SLOT_NS).min(request.end_ns);
-        let overlap = end.saturating_sub(begin);
+        let overlap = request.within(number);
         let part = overlap as f64 / request.length_ns() as f64;
         let slot = &mut self.slots[at];
         slot.busy_ns = slot.busy_ns.saturating_add(overlap);
@@ -145,7 +156,7 @@ impl Timeline {
     }
 
     /// Lets time go on, and gives what became final, with its time.
-    pub(super) fn pass(&mut self, now_ns: u64, add: &mut dyn FnMut(u64, Settled)) {
+    pub(super) fn pass(&mut self, now_ns: u64, add: impl FnMut(u64, Settled)) {
         let wait = self.longest_ns.saturating_mul(2).clamp(LEAST_NS, MOST_NS);
         let before = self.settled;
         self.settle(now_ns.saturating_sub(wait) / SLOT_NS, add);
@@ -154,17 +165,12 @@ impl Timeline {
         self.longest_ns -= self.longest_ns / 1000 * fades;
     }
 
-    /// Nothing comes any more.
-    pub(super) fn end(&mut self, add: &mut dyn FnMut(u64, Settled)) {
-        self.settle(self.first + self.slots.len() as u64 + 1, add);
-    }
-
-    fn settle(&mut self, until: u64, add: &mut dyn FnMut(u64, Settled)) {
+    fn settle(&mut self, until: u64, mut add: impl FnMut(u64, Settled)) {
         if until <= self.settled {
             return;
         }
-        let slots = self.slots.iter().zip(self.first..);
-        for (slot, number) in slots.filter(|(_, number)| (self.settled..until).contains(number)) {
+        let before = usize::try_from(self.settled.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        for (slot, number) in self.slots.iter().skip(before).zip(self.settled.max(self.first)..until) {
             if slot.busy_ns > 0 {
                 add(number.saturating_mul(SLOT_NS), Settled::Slot(*slot));
             }
@@ -172,7 +178,7 @@ impl Timeline {
         self.settled = until;
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|request| {
-            let is_over = (request.end_ns - 1) / SLOT_NS < until;
+            let is_over = request.ends()[1] < until;
             if is_over {
                 add(request.end_ns, Settled::Request(self.done(request)));
             }
@@ -189,14 +195,12 @@ impl Timeline {
 
     /// Requests in flight on average while this one was.
     fn around(&self, request: &Request) -> f64 {
-        let [from, to] = [request.begin_ns, request.end_ns - 1].map(|ns| ns / SLOT_NS);
+        let [from, to] = request.ends();
         let (mut sum, mut time) = (0.0, 0.0);
         for number in from.max(self.first)..=to {
-            let begin = number.saturating_mul(SLOT_NS).max(request.begin_ns);
-            let end = (number + 1).saturating_mul(SLOT_NS).min(request.end_ns);
             let at = usize::try_from(number - self.first).unwrap_or(usize::MAX);
             let Some(slot) = self.slots.get(at) else { break };
-            let overlap = end.saturating_sub(begin) as f64;
+            let overlap = request.within(number) as f64;
             sum += slot.concurrency() * overlap;
             time += overlap;
         }
@@ -242,9 +246,9 @@ mod tests {
         assert!(timeline.request(&request(100 * S, 101 * S)));
         assert!(timeline.request(&request(100 * S, 102 * S)));
         let mut told = Vec::new();
-        timeline.pass(103 * S, &mut |at, settled| told.push((at, settled)));
+        timeline.pass(103 * S, |at, settled| told.push((at, settled)));
         assert!(told.is_empty(), "a longer one may still end");
-        timeline.pass(107 * S, &mut |at, settled| told.push((at, settled)));
+        timeline.pass(107 * S, |at, settled| told.push((at, settled)));
         let slots: Vec<(f64, f64)> = told
             .iter()
             .filter_map(|(_, settled)| match settled {
@@ -270,11 +274,11 @@ mod tests {
     fn what_comes_too_late_counts_where_nothing_is_settled_and_is_told() {
         let mut timeline = Timeline::default();
         assert!(timeline.request(&request(100 * S, 101 * S)));
-        timeline.pass(200 * S, &mut |_, _| {});
+        timeline.pass(200 * S, |_, _| {});
         assert!(!timeline.request(&request(100 * S, 201 * S)));
         assert_eq!(timeline.too_long, 1);
         let mut slots = 0;
-        timeline.end(&mut |_, settled| slots += usize::from(matches!(settled, Settled::Slot(_))));
+        timeline.pass(600 * S, |_, settled| slots += usize::from(matches!(settled, Settled::Slot(_))));
         assert!((4..=16).contains(&slots), "{slots}");
     }
 
@@ -283,7 +287,7 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.request(&Request { is_ok: false, ..request(100 * S, 101 * S) });
         let mut sums = (0.0, 0.0);
-        timeline.end(&mut |_, settled| {
+        timeline.pass(600 * S, |_, settled| {
             if let Settled::Slot(slot) = settled {
                 sums = (sums.0 + slot.concurrency(), sums.1 + slot.requests);
             }
@@ -296,7 +300,7 @@ mod tests {
         let mut timeline = Timeline::default();
         for second in 0..4000 {
             timeline.request(&request((1000 + second) * S, (1001 + second) * S));
-            timeline.pass((1001 + second) * S, &mut |_, _| {});
+            timeline.pass((1001 + second) * S, |_, _| {});
         }
         assert!(timeline.slots.len() <= SLOTS + 400, "{}", timeline.slots.len());
         assert!(timeline.waiting.len() < 10, "{}", timeline.waiting.len());

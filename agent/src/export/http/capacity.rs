@@ -36,10 +36,6 @@ pub(super) async fn get(State(context): State<Context>, Query(params): Query<Par
     };
     let (now_ns, wall_ns) = (process::monotonic_ns(), process::wall_ns());
     let wall = |ns: u64| (ns + wall_ns).checked_sub(now_ns);
-    let mut answer = context.export.capacity.answer(question, now_ns, wall);
-    let is_wanted = |own: &str, wanted: &Option<String>| wanted.as_deref().is_none_or(|wanted| own == wanted);
-    answer
-        .models
-        .retain(|told| is_wanted(&told.service, &params.service) && is_wanted(&told.model, &params.model));
-    Json(answer)
+    let answer = context.export.capacity.answer(question, now_ns, wall);
+    Json(answer.only(params.service.as_deref(), params.model.as_deref()))
 }
